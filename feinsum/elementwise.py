@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 _EVERYWHERE: Final = (-math.inf, math.inf)
 
@@ -28,8 +28,7 @@ class Function:
     :ivar numpy: its name in numpy; where numpy has none of that name, Python's ``math`` has it.
     :ivar opencl: its name in OpenCL C, for reals (section 6.15.2, "Math Functions"), where it takes vectors as well.
     :ivar in_loopy: whether loopy 2025.2 knows its types; if not, :mod:`feinsum.lower.epilogue` gives them.
-    :ivar own: where feinsum has a function of float32 that replaces the device's: in the ``vectors`` of programs, or
-        ``everywhere`` (:mod:`feinsum.epilogue.vector_functions`).
+    :ivar own: whether :mod:`feinsum.epilogue.vector_functions` has it for vectors of float32.
     :ivar arrays: its values on numpy arrays, where neither numpy nor ``math`` has it.
     :ivar number: its value on plain numbers, where ``math`` has none of its name.
     :ivar condition: whether its value is a truth value.
@@ -39,8 +38,8 @@ class Function:
     :ivar complex_ulps: the error of the modulus for complex numbers.
     :ivar total: whether its value is finite for all finite arguments that are not very large.
     :ivar domain: the least and the largest argument for which it is defined.
-    :ivar turns: the arguments at which a function of one argument turns from falling to rising or back, none for a monotone
-        one; None where this does not describe it.
+    :ivar turns: the arguments at which a function of one argument turns from falling to rising or back; none if it is
+        monotone, or, of two arguments, monotone along each; None where this does not describe it.
     :ivar slope: the largest absolute derivative of a function without `turns`.  A function with neither is a method of
         :class:`feinsum.validate.intervals.IntervalArithmetic`, which has its name in numpy.
     :ivar image: the range of its values, where there is a `slope`.
@@ -52,7 +51,7 @@ class Function:
     numpy: str = ""
     opencl: str = ""
     in_loopy: bool = True
-    own: Literal["", "vectors", "everywhere"] = ""
+    own: bool = False
     arrays: Callable[..., Any] | None = None
     number: Callable[..., Any] | None = None
     condition: bool = False
@@ -102,10 +101,10 @@ _ALL, _REAL = "iufc", "iuf"
 OPERATORS: Final = _table(
     Function("+", 2, _ALL, "add", number=operator.add, ulps=0.5, complex_ulps=2, total=True),
     Function("-", 2, _ALL, "subtract", number=operator.sub, ulps=0.5, complex_ulps=2, total=True),
-    Function("*", 2, _ALL, "multiply", number=operator.mul, ulps=0.5, complex_ulps=4, total=True),
+    Function("*", 2, _ALL, "multiply", number=operator.mul, ulps=0.5, complex_ulps=4, total=True, turns=()),
     Function("/", 2, "fc", "divide", number=operator.truediv, ulps=2.5, complex_ulps=16),
     Function("**", 2, "f", "power", "pow", number=lambda a, b: float(a) ** b, ulps=16),
-    Function("neg", 1, "ifc", "negative", number=operator.neg, ulps=0, total=True),
+    Function("neg", 1, "ifc", "negative", number=operator.neg, ulps=0, total=True, turns=()),
 )
 COMPARISONS: Final = _table(
     *(
@@ -126,15 +125,15 @@ LOGIC: Final = _table(
     Function("not", 1, _ALL, "logical_not", number=operator.not_, condition=True, total=True),
 )
 MATH: Final = _table(
-    Function("min", 2, _REAL, "fmin", "fmin", number=min, ulps=0, total=True),
-    Function("max", 2, _REAL, "fmax", "fmax", number=max, ulps=0, total=True),
+    Function("min", 2, _REAL, "fmin", "fmin", number=min, ulps=0, total=True, turns=()),
+    Function("max", 2, _REAL, "fmax", "fmax", number=max, ulps=0, total=True, turns=()),
     Function("abs", 1, "if", "abs", "fabs", number=abs, ulps=0, total=True, turns=(0.0,)),
     Function("floor", ulps=0, total=True, turns=()),
     Function("ceil", ulps=0, total=True, turns=()),
     Function("sqrt", ulps=3, domain=(0, math.inf), turns=()),
     Function("rsqrt", arrays=_rsqrt, domain=(0, math.inf), turns=()),
     Function("cbrt", in_loopy=False, total=True, turns=()),
-    Function("exp", 1, "fc", own="vectors", complex_ulps=16, turns=()),
+    Function("exp", 1, "fc", own=True, complex_ulps=16, turns=()),
     Function("exp2", in_loopy=False, turns=()),
     Function("expm1", in_loopy=False, turns=()),
     Function("log", domain=(0, math.inf), turns=()),
@@ -155,13 +154,13 @@ MATH: Final = _table(
     Function("asinh", 1, "f", "arcsinh", in_loopy=False, total=True, turns=()),
     Function("acosh", 1, "f", "arccosh", in_loopy=False, domain=(1, math.inf), turns=()),
     Function("atanh", 1, "f", "arctanh", in_loopy=False, ulps=5, domain=(-1, 1), turns=()),
-    Function("erf", own="everywhere", ulps=16, total=True, turns=()),
+    Function("erf", own=True, ulps=16, total=True, turns=()),
     Function("erfc", ulps=16, total=True, turns=()),
     Function("hypot", 2, in_loopy=False, total=True),
 )
 """Functions of OpenCL C."""
 NAMED: Final[Mapping[str, Function]] = {
-    **_table(Function("where", 3, _REAL, ulps=0, total=True), Function("conj", 1, "fc", ulps=0, total=True)),
+    **_table(Function("where", 3, _REAL, ulps=0, total=True), Function("conj", 1, "fc", ulps=0, total=True, turns=())),
     **MATH,
 }
 FUNCTIONS: Final[Mapping[str, Function]] = {**OPERATORS, **COMPARISONS, **LOGIC, **NAMED}

@@ -12,7 +12,6 @@ import ast
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from feinsum.arrays import Array, is_identifier
 from feinsum.elementwise import COMPARISONS, EXPANDED, FUNCTIONS, NAMED
@@ -227,13 +226,8 @@ class _Reader:
                 f"has more than {_SIZE} operations in the argument of '{name}', which stands in it repeatedly"
             )
         given = dict(zip(letters, arguments, strict=True))
-        return rebuild(_expansion(body), lambda node: given[node.name] if isinstance(node, Scalar) else node)
-
-
-@lru_cache
-def _expansion(text: str) -> Node:
-    """The tree of the text of a function that stands for an expression, whose arguments are scalars there."""
-    return _Reader(text, "", {}).read(ast.parse(text, mode="eval").body, 0)
+        expression = _Reader(body, "", {}).read(ast.parse(body, mode="eval").body, 0)
+        return rebuild(expression, lambda node: given[node.name] if isinstance(node, Scalar) else node)
 
 
 def _chain(name: str, terms: list[Node]) -> Node:

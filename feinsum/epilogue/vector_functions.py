@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from feinsum.elementwise import MATH
+from feinsum.elementwise import Function
 
 ERF: Final = "feinsum_erf_float"
 """The error function, followed by the width of its vectors, if its argument is one; see :func:`_erf`."""
@@ -50,12 +50,10 @@ _BIAS: Final = 127
 """Of the exponent of a float32, which begins at bit 23."""
 
 
-def name_in_c(function: str, scalar: str, width: int) -> str:
+def name_in_c(function: Function, scalar: str, width: int) -> str:
     """The name of a function of reals in C; for vectors, of some `width`, our own if there is one for that type."""
-    row = MATH.get(function)
-    if row and row.own and width and scalar == "float":
-        return f"feinsum_{function}_float{width}"
-    return row.opencl if row else function
+    ours = function.own and width and scalar == "float"
+    return f"feinsum_{function.name}_float{width}" if ours else function.opencl
 
 
 def own_functions(code: str) -> list[tuple[str, str]]:

@@ -77,7 +77,7 @@ class IntervalArithmetic:
     def _ideal(self, row: Function, arguments: list[Any]) -> Interval:
         """The extremes over the arguments' intervals, before rounding."""
         if row.turns is not None:
-            return _in_pieces(row, *arguments)
+            return _in_pieces(row, *arguments) if row.arity == 1 else _corners(row.evaluate, *arguments)
         if row.slope is not None:
             return _lipschitz(row, row.slope, *arguments)
         own: Callable[..., Interval] = getattr(self, row.numpy)
@@ -101,12 +101,6 @@ class IntervalArithmetic:
     def subtract(self, a: Interval, b: Interval) -> Interval:
         return Interval(a.mid - b.mid, a.low - b.high, a.high - b.low)
 
-    def negative(self, a: Interval) -> Interval:
-        return Interval(-a.mid, -a.high, -a.low)
-
-    def multiply(self, a: Interval, b: Interval) -> Interval:
-        return _corners(np.multiply, a, b)
-
     def divide(self, a: Interval, b: Interval) -> Interval:
         return _unless((b.low <= 0) & (b.high >= 0) & (b.low != b.high), _corners(np.divide, a, b))
 
@@ -114,12 +108,6 @@ class IntervalArithmetic:
         """Of a positive base; of another one nothing is known, unless it and its power are exact."""
         exact = (a.low == a.high) & (b.low == b.high)
         return _unless((a.low <= 0) & ~exact, _corners(np.power, a, b))
-
-    def fmin(self, a: Interval, b: Interval) -> Interval:
-        return Interval(np.fmin(a.mid, b.mid), np.fmin(a.low, b.low), np.fmin(a.high, b.high))
-
-    def fmax(self, a: Interval, b: Interval) -> Interval:
-        return Interval(np.fmax(a.mid, b.mid), np.fmax(a.low, b.low), np.fmax(a.high, b.high))
 
     def hypot(self, a: Interval, b: Interval) -> Interval:
         size = FUNCTIONS["abs"]
@@ -133,9 +121,6 @@ class IntervalArithmetic:
     def arctan2(self, a: Interval, b: Interval) -> Interval:
         """Away from where it jumps."""
         return _unless((b.low <= 0) & (a.low <= 0) & (a.high >= 0), _corners(np.arctan2, a, b))
-
-    def conj(self, a: Interval) -> Interval:
-        return a
 
     def where(self, condition: Truth, a: Interval, b: Interval) -> Interval:
         """Either where it is not sure which."""
@@ -183,8 +168,8 @@ def _condition(name: str, arguments: list[Any]) -> Truth:
         (a,) = arguments
         return Truth(~a.mid, ~a.maybe, ~a.surely)
     a, b = arguments
+    call = FUNCTIONS[name].evaluate
     if name in ("and", "or"):
-        call = np.logical_and if name == "and" else np.logical_or
         return Truth(call(a.mid, b.mid), call(a.surely, b.surely), call(a.maybe, b.maybe))
     if name in (">", ">="):
         return _condition({">": "<", ">=": "<="}[name], [b, a])
@@ -194,5 +179,4 @@ def _condition(name: str, arguments: list[Any]) -> Truth:
     if name == "==":
         surely = (a.low == a.high) & (b.low == b.high) & (a.low == b.low)
         return Truth(a.mid == b.mid, surely, (a.low <= b.high) & (b.low <= a.high))
-    less: Callable[..., Any] = np.less if name == "<" else np.less_equal
-    return Truth(less(a.mid, b.mid), less(a.high, b.low), less(a.low, b.high))
+    return Truth(call(a.mid, b.mid), call(a.high, b.low), call(a.low, b.high))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
-from feinsum.elementwise import MATH, OPERATORS
+from feinsum.elementwise import MATH, OPERATORS, Function
 from feinsum.errors import DTypeError
 
 
@@ -86,30 +86,15 @@ REDUCTIONS: Final = {
 }
 SCANS: Final = ("sum", "prod", "min", "max")
 
-Kind = Literal["float", "same", "bool", "int"]
-
-
-@dataclass(frozen=True)
-class FunctionKind:
-    """A function of numbers: how many it takes, what type comes out, and what numpy calls it."""
-
-    arity: int
-    result: Kind
-    evaluate: Callable[..., Any]
-
-
-FUNCTIONS: Final = {
-    **{
-        # An exact function makes integers of integers.
-        name: FunctionKind(row.arity, "float" if row.ulps else "same", row.evaluate)
-        for name, row in {**MATH, "pow": OPERATORS["**"]}.items()
-    },
-    # Those of epilogues and OpenCL C pass over NaN, which these keep, as numpy's.
-    "min": FunctionKind(2, "same", np.minimum),
-    "max": FunctionKind(2, "same", np.maximum),
-    "isnan": FunctionKind(1, "bool", np.isnan),
-    "cdiv": FunctionKind(2, "int", lambda a, b: -(-a // b)),
-    "floordiv": FunctionKind(2, "int", lambda a, b: a // b),
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    **MATH,
+    "pow": OPERATORS["**"],
+    # Those of OpenCL C pass over NaN, which these keep, as numpy's.
+    "min": Function("min", 2, "iuf", "minimum", ulps=0),
+    "max": Function("max", 2, "iuf", "maximum", ulps=0),
+    "isnan": Function("isnan", condition=True, ulps=0),
+    "cdiv": Function("cdiv", 2, "iu", arrays=lambda a, b: -(-a // b), ulps=0),
+    "floordiv": Function("floordiv", 2, "iu", arrays=lambda a, b: a // b, ulps=0),
 }
 """Elementwise functions; those of integers alone are `cdiv` and `floordiv`, which round up and down."""
 

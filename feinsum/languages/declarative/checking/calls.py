@@ -69,13 +69,13 @@ class Calls(Expressions):
             if value.dtype == "bool":
                 self.error("type", argument, f"{node.function} is of numbers, and this is {describe(value)}")
         dtype = values[0].dtype if len(values) == 1 else promote(values[0].dtype, values[1].dtype)
-        if kind.result == "int":
+        if "f" not in kind.kinds:
             return self._rounded(node, values)
-        if kind.result == "float":
+        if kind.ulps:
             if any(v.tuned for v in values):
                 self.error("tune-value", node, "a tuned number becomes data here, so that the result depends on it")
             dtype = promote(dtype, ANY_FLOAT)
-        return self.together(values, "bool" if kind.result == "bool" else dtype, node)
+        return self.together(values, "bool" if kind.condition else dtype, node)
 
     def _rounded(self, node: Call, values: list[Typed]) -> Typed | None:
         """The quotient of integers, rounded."""

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from feinsum.epilogue.vector_functions import INVERSE, INVERSE_TYPE, QUOTIENTS, name_in_c
 from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
 from feinsum.languages.declarative.emitting.types import c_type, literal
+from feinsum.languages.declarative.forms import FUNCTIONS
 from feinsum.languages.declarative.lowering.folding import is_integer
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
@@ -178,7 +179,7 @@ class Writer:
                 return f"abs({arguments[0]})"
         if is_integer(term.dtype):  # an exact function, which changes no integer
             return arguments[0]
-        return f"{name_in_c(function, c, self._width(term))}({', '.join(arguments)})"
+        return f"{name_in_c(FUNCTIONS[function], c, self._width(term))}({', '.join(arguments)})"
 
     def _select(self, term: Select) -> str:
         condition, name = self.value(term.condition), self.fresh()

@@ -72,12 +72,13 @@ def select(condition: Term, then: Term, otherwise: Term) -> Term:
     return Select(then.dtype, condition, then, otherwise)
 
 
-def apply_function(name: str, result: str, terms: list[Term]) -> Term:
+def apply_function(name: str, terms: list[Term]) -> Term:
     """A function of numbers."""
+    kind = FUNCTIONS[name]
     dtype = terms[0].dtype if len(terms) == 1 else promote(terms[0].dtype, terms[1].dtype)
-    if result == "float":
+    if kind.ulps:
         dtype = promote(dtype, ANY_FLOAT)
-    return fold(Apply("bool" if result == "bool" else dtype, name, tuple(cast(t, dtype) for t in terms)))
+    return fold(Apply("bool" if kind.condition else dtype, name, tuple(cast(t, dtype) for t in terms)))
 
 
 _FOLDED: Final[Mapping[str, Any]] = {
