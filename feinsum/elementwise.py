@@ -27,7 +27,6 @@ class Function:
     :ivar kinds: the kinds of numpy's types that it takes: ``i`` and ``u`` integers, ``f`` reals, ``c`` complex numbers.
     :ivar numpy: its name in numpy; where numpy has none of that name, Python's ``math`` has it.
     :ivar opencl: its name in OpenCL C, for reals (section 6.15.2, "Math Functions"), where it takes vectors as well.
-    :ivar in_loopy: whether loopy 2025.2 knows its types; if not, :mod:`feinsum.lower.epilogue` gives them.
     :ivar own: whether :mod:`feinsum.epilogue.vector_functions` has it for vectors of float32.
     :ivar arrays: its values on numpy arrays, where neither numpy nor ``math`` has it.
     :ivar number: its value on plain numbers, where ``math`` has none of its name.
@@ -50,7 +49,6 @@ class Function:
     kinds: str = "f"
     numpy: str = ""
     opencl: str = ""
-    in_loopy: bool = True
     own: bool = False
     arrays: Callable[..., Any] | None = None
     number: Callable[..., Any] | None = None
@@ -66,11 +64,6 @@ class Function:
     def __post_init__(self) -> None:
         for library in ("numpy", "opencl"):
             object.__setattr__(self, library, getattr(self, library) or self.name)
-
-    @property
-    def loopy(self) -> str:
-        """The name in loopy's expressions; no function of loopy has that of a function whose types loopy does not know."""
-        return self.opencl if self.in_loopy else f"real_{self.opencl}"
 
     @cached_property
     def evaluate(self) -> Callable[..., Any]:
@@ -132,14 +125,14 @@ MATH: Final = _table(
     Function("ceil", ulps=0, total=True, turns=()),
     Function("sqrt", ulps=3, domain=(0, math.inf), turns=()),
     Function("rsqrt", arrays=_rsqrt, domain=(0, math.inf), turns=()),
-    Function("cbrt", in_loopy=False, total=True, turns=()),
+    Function("cbrt", total=True, turns=()),
     Function("exp", 1, "fc", own=True, complex_ulps=16, turns=()),
-    Function("exp2", in_loopy=False, turns=()),
-    Function("expm1", in_loopy=False, turns=()),
+    Function("exp2", turns=()),
+    Function("expm1", turns=()),
     Function("log", domain=(0, math.inf), turns=()),
-    Function("log2", in_loopy=False, domain=(0, math.inf), turns=()),
+    Function("log2", domain=(0, math.inf), turns=()),
     Function("log10", domain=(0, math.inf), turns=()),
-    Function("log1p", in_loopy=False, domain=(-1, math.inf), turns=()),
+    Function("log1p", domain=(-1, math.inf), turns=()),
     Function("sin", 1, "fc", complex_ulps=16, total=True, slope=1.0, image=(-1, 1)),
     Function("cos", 1, "fc", complex_ulps=16, total=True, slope=1.0, image=(-1, 1)),
     Function("tan", ulps=5),
@@ -150,13 +143,12 @@ MATH: Final = _table(
     Function("sinh", turns=()),
     Function("cosh", turns=(0.0,)),
     Function("tanh", ulps=5, total=True, turns=()),
-    # loopy 2025.2 has the next three, but not their types.
-    Function("asinh", 1, "f", "arcsinh", in_loopy=False, total=True, turns=()),
-    Function("acosh", 1, "f", "arccosh", in_loopy=False, domain=(1, math.inf), turns=()),
-    Function("atanh", 1, "f", "arctanh", in_loopy=False, ulps=5, domain=(-1, 1), turns=()),
+    Function("asinh", 1, "f", "arcsinh", total=True, turns=()),
+    Function("acosh", 1, "f", "arccosh", domain=(1, math.inf), turns=()),
+    Function("atanh", 1, "f", "arctanh", ulps=5, domain=(-1, 1), turns=()),
     Function("erf", own=True, ulps=16, total=True, turns=()),
     Function("erfc", ulps=16, total=True, turns=()),
-    Function("hypot", 2, in_loopy=False, total=True),
+    Function("hypot", 2, total=True),
 )
 """Functions of OpenCL C."""
 NAMED: Final[Mapping[str, Function]] = {

@@ -12,7 +12,9 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
+from constantdict import constantdict
 from loopy.kernel.function_interface import ScalarCallable
+from loopy.target.opencl import get_opencl_callables
 from loopy.types import NumpyType
 from pymbolic import primitives as p
 from pytools.tag import Tag, tag_dataclass
@@ -25,7 +27,17 @@ from feinsum.epilogue import Epilogue, computed_in, tree
 Reading = Callable[[Array, tuple[int, ...]], Any]
 """The expression that reads an array at some positions of the output's indices."""
 
-_UNKNOWN_TO_LOOPY: Mapping[str, Function] = {row.loopy: row for row in MATH.values() if not row.in_loopy}
+
+def _has_types(function: Function) -> bool:
+    """Whether loopy knows the types of a function of reals; loopy 2025.2 has ``asinh``, ``acosh`` and ``atanh`` without."""
+    known = get_opencl_callables().get(function.opencl)
+    reals = dict.fromkeys(range(function.arity), NumpyType(np.float64))
+    return known is not None and known.with_types(reals, None)[0].name_in_target is not None
+
+
+IN_LOOPY = {row.name: row.opencl if _has_types(row) else f"real_{row.opencl}" for row in MATH.values()}
+"""Functions of reals by their names in loopy's expressions, which are new ones where loopy does not know the types."""
+_UNKNOWN_TO_LOOPY = {IN_LOOPY[row.name]: row for row in MATH.values() if IN_LOOPY[row.name] != row.opencl}
 _BUILT_IN: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: p.Sum((a, b)),
     "-": lambda a, b: p.Sum((a, p.Product((-1, b)))),
@@ -156,7 +168,7 @@ class _Writer:
             return p.If(p.Comparison(arguments[0], "<", self._real.type(0)), p.Product((-1, arguments[0])), arguments[0])
         if self.dtype.kind != "c" and name == "conj":
             return arguments[0]
-        return p.Variable(MATH[name].loopy if name in MATH else name)(*arguments)
+        return p.Variable(IN_LOOPY.get(name, name))(*arguments)
 
 
 class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed for strict checking
@@ -169,7 +181,7 @@ class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed
         if len(given) < row.arity:
             return self.copy(arg_id_to_dtype=arg_id_to_dtype), clbl_inf_ctx
         dtype = NumpyType(np.result_type(*(x.numpy_dtype for x in given)))
-        types = dict.fromkeys(range(-1, row.arity), dtype)
+        types = constantdict(dict.fromkeys(range(-1, row.arity), dtype))
         return self.copy(arg_id_to_dtype=types, name_in_target=row.opencl), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Any:

@@ -33,6 +33,7 @@ from feinsum.arrays import Array, Axis, is_identifier
 from feinsum.elementwise import COMPARISONS, FUNCTIONS, NAMED
 from feinsum.epilogue import Epilogue, check_types, tree
 from feinsum.errors import DTypeError, MatchError
+from feinsum.lower.epilogue import IN_LOOPY
 from feinsum.match.finished import match_finished, split, split_several
 from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, value_of, with_instructions
 from feinsum.match.grammar import Rule, refuse
@@ -40,7 +41,9 @@ from feinsum.match.match import Match, choose_instructions, match_bare
 from feinsum.match.source import Source
 
 _CALLED = {**NAMED, "**": FUNCTIONS["**"]}
-_NAMES = {name: row.name for row in _CALLED.values() for name in (row.name, row.numpy, row.opencl, row.loopy)}
+_NAMES = {name: row.name for row in _CALLED.values() for name in (row.name, row.numpy, row.opencl)} | {
+    known: name for name, known in IN_LOOPY.items()
+}
 """The functions that kernels may call, by all of their names."""
 
 
