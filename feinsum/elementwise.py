@@ -123,6 +123,8 @@ MATH: Final = _table(
     Function("abs", 1, "if", "abs", "fabs", number=abs, ulps=0, total=True, turns=(0.0,)),
     Function("floor", ulps=0, total=True, turns=()),
     Function("ceil", ulps=0, total=True, turns=()),
+    Function("trunc", ulps=0, total=True, turns=()),
+    Function("rint", ulps=0, total=True, turns=()),
     Function("sqrt", ulps=3, domain=(0, math.inf), turns=()),
     Function("rsqrt", arrays=_rsqrt, domain=(0, math.inf), turns=()),
     Function("cbrt", total=True, turns=()),

@@ -136,7 +136,8 @@ def _unless(unknown: Values, x: Interval) -> Interval:
 
 def _in_pieces(row: Function, a: Interval) -> Interval:
     """The extremes of a function that is monotone between its turns: they are at the ends and at turns between them."""
-    first, second = row.evaluate(a.low), row.evaluate(a.high)
+    # Zeros have no sign here: rsqrt of a negative one is negative.
+    first, second = row.evaluate(a.low + 0.0), row.evaluate(a.high + 0.0)
     falls = first > second
     low, high = np.where(falls, second, first), np.where(falls, first, second)
     for turn in row.turns or ():

@@ -13,7 +13,7 @@ from feinsum.epilogue.vector_functions import ERF
 from feinsum.errors import TransformError
 from feinsum.lower.epilogue import IN_LOOPY
 
-_OTHERS = ("copysign", "fmod", "pow", "round", "trunc")
+_OTHERS = ("copysign", "fmod", "pow", "round")
 """Functions of OpenCL C that kernels may call and epilogues have not, or not by that name."""
 _NAMES = {name: name for name in _OTHERS} | {
     name: row.opencl for row in MATH.values() for name in (row.name, row.opencl, IN_LOOPY[row.name])
