@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pages import blocks
 
 import feinsum as fe
 from feinsum import elementwise
@@ -143,10 +142,9 @@ def test_epilogues_have_the_functions_of_programs(name: str) -> None:
 
 def test_the_page_says_all_that_a_new_function_needs(tmp_path: Path) -> None:
     """Its row put into the table is enough for its example, for epilogues on vectors and for the proofs."""
-    page = (ROOT / "doc" / "guides" / "elementwise-functions.rst").read_text()
-    assert len(page.split()) <= 600
-    blocks = [textwrap.dedent(block) for block in re.findall(r"code-block:: python\n\n((?:(?: .*)?\n)+)", page)]
-    expansion, row, example = blocks
+    page = ROOT / "doc" / "guides" / "elementwise-functions.rst"
+    assert len(page.read_text().split()) <= 600
+    expansion, row, example = (block.text for block in blocks(page) if block.language == "python")
     table = Path(elementwise.__file__).read_text()
     assert "exp10" not in table
     table = table.replace("MATH: Final = _table(\n", f"MATH: Final = _table(\n    {row.strip()}\n")

@@ -225,9 +225,8 @@ class _Reader:
             raise self.refuse(
                 f"has more than {_SIZE} operations in the argument of '{name}', which stands in it repeatedly"
             )
-        given = dict(zip(letters, arguments, strict=True))
         expression = _Reader(body, "", {}).read(ast.parse(body, mode="eval").body, 0)
-        return rebuild(expression, lambda node: given[node.name] if isinstance(node, Scalar) else node)
+        return rebuild(expression, lambda x: arguments[letters.index(x.name)] if isinstance(x, Scalar) else x)
 
 
 def _chain(name: str, terms: list[Node]) -> Node:

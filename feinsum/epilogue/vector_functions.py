@@ -52,8 +52,7 @@ _BIAS: Final = 127
 
 def name_in_c(function: Function, scalar: str, width: int) -> str:
     """The name of a function of reals in C; for vectors, of some `width`, our own if there is one for that type."""
-    ours = function.own and width and scalar == "float"
-    return f"feinsum_{function.name}_float{width}" if ours else function.opencl
+    return f"feinsum_{function.name}_float{width}" if function.own and width and scalar == "float" else function.opencl
 
 
 def own_functions(code: str) -> list[tuple[str, str]]:

@@ -40,8 +40,7 @@ from feinsum.match.grammar import Rule, refuse
 from feinsum.match.match import Match, choose_instructions, match_bare
 from feinsum.match.source import Source
 
-_CALLED = {**NAMED, "**": FUNCTIONS["**"]}
-_NAMES = {name: row.name for row in _CALLED.values() for name in (row.name, row.numpy, row.opencl)} | {
+_NAMES = {name: row.name for row in (*NAMED.values(), FUNCTIONS["**"]) for name in (row.name, row.numpy, row.opencl)} | {
     known: name for name, known in IN_LOOPY.items()
 }
 """The functions that kernels may call, by all of their names."""
@@ -180,7 +179,7 @@ class _Reader:
             raise MatchError(f"it converts to {value.type.numpy_dtype}, and the output is {self._dtype}")
         if isinstance(value, Call):
             name = _NAMES.get(value.function.name)
-            if name is not None and len(value.parameters) == _CALLED[name].arity:
+            if name is not None and len(value.parameters) == FUNCTIONS[name].arity:
                 return tree.Call(name, tuple(map(self._node, value.parameters)))
             raise MatchError(f"it calls '{value.function.name}', which is no function of epilogues")
         kind = "another sum" if isinstance(value, Reduction) else f"{value}"

@@ -55,10 +55,6 @@ class DiskArithmetic:
         return Disk(mid, np.where(np.isnan(widest) | (size + bound > 0.1 * float(info.max)), np.inf, widest))
 
 
-_Rule = Callable[..., tuple[Values, Values, Values]]
-"""The value, its bound before rounding and its size, given the function of numpy arrays and the disks of its arguments."""
-
-
 def _as_far(call: Any, a: Disk) -> tuple[Values, Values, Values]:
     """A function that keeps distances."""
     return call(a.mid), a.bound, abs(a.mid)
@@ -91,7 +87,7 @@ def _wave(call: Any, a: Disk) -> tuple[Values, Values, Values]:
     return call(a.mid), most * a.bound, most
 
 
-_RULES: Mapping[str, _Rule] = {
+_RULES: Mapping[str, Callable[..., tuple[Values, Values, Values]]] = {
     "+": _sum,
     "-": _sum,
     "*": _product,
@@ -102,3 +98,4 @@ _RULES: Mapping[str, _Rule] = {
     "sin": _wave,
     "cos": _wave,
 }
+"""By operator or function: its value, the bound before rounding and its size, given numpy's function and its disks."""

@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from feinsum.elementwise import COMPARISONS
-from feinsum.elementwise import FUNCTIONS as ELEMENTWISE
+from feinsum import elementwise
 from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
@@ -82,7 +81,8 @@ def apply_function(name: str, terms: list[Term]) -> Term:
 
 
 _FOLDED: Final[Mapping[str, Any]] = {
-    **{name: ELEMENTWISE[name].number for name in ("+", "-", "*", "neg", *COMPARISONS, "not", "min", "max")},
+    **{name: elementwise.FUNCTIONS[name].number for name in ("+", "-", "*", "neg", "not", "min", "max")},
+    **{name: row.number for name, row in elementwise.COMPARISONS.items()},
     **{name: FUNCTIONS[name].evaluate for name in ("cdiv", "floordiv")},
 }
 
