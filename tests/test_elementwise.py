@@ -117,6 +117,18 @@ def test_every_function_runs_in_a_program(cpu: fe.Device) -> None:
         np.testing.assert_allclose(got, right, rtol=max(row.ulps, 1) * 2.0**-52, err_msg=name)
 
 
+def test_exact_functions_take_the_integers_of_programs(cpu: fe.Device) -> None:
+    """Which have no fraction to lose, and are never NaN."""
+    exact = [name for name, row in forms.FUNCTIONS.items() if not row.ulps and row.arity == 1]
+    assert {"abs", "floor", "ceil", "trunc", "rint", "isnan"} <= {*exact}
+    lines = [f"y_{x} = compute (shape = [N]) |i| {_as_number(x, forms.FUNCTIONS[x])}" for x in exact]
+    program = fe.program("\n".join(["x = Tensor<N; i32>", *lines]).replace("1.0", "1"), language="declarative")
+    x = np.arange(-3, 4, dtype="int32")
+    for name, found in zip(exact, fe.build(program, device=cpu)(x=x), strict=True):
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, abs(x) if name == "abs" else x)
+
+
 def _as_number(name: str, row: Function) -> str:
     call = f"{name}({', '.join(['x[i]', '0.5 - x[i]'][: row.arity])})"
     return f"if {call} then 1.0 else x[i]" if row.condition else call
@@ -136,7 +148,7 @@ def test_epilogues_have_the_functions_of_programs(name: str) -> None:
         wanted = np.where(row.evaluate(x), 0, x) if row.condition else row.evaluate(*[x, 2.0][: row.arity])
         found = evaluate(own, x, None, {}, {})
     assert name in EXPANDED or name in text
-    known = 1 if name in ("min", "max") else 2  # of which epilogues pass over NaN
+    known = 1 if name in ("min", "max") else 2  # epilogues ignore the NaN of these two
     np.testing.assert_array_equal(found[:known], wanted[:known])
 
 

@@ -175,6 +175,8 @@ class Writer:
             case "min" | "max":
                 a, b = arguments
                 return extremum(function, term.dtype, a, b, self._width(term))
+            case "isnan":  # that of OpenCL C takes no integers
+                return f"{arguments[0]} != {arguments[0]}"
             case "abs" if is_integer(term.dtype):
                 return f"abs({arguments[0]})"
         if is_integer(term.dtype):  # an exact function, which changes no integer
