@@ -326,6 +326,30 @@ class DeclarativeForms(Written):
             yield from (f"``{kind.text}``", f"    {kind.meaning}", "")
 
 
+class ElementwiseFunctions(Written):
+    """Every function that epilogues or programs of the declarative language call by name."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.elementwise import EXPANDED, NAMED
+        from feinsum.languages.declarative.forms import FUNCTIONS
+
+        kinds = {"i": "integers", "u": "unsigned integers", "f": "reals", "c": "complex numbers"}
+        yield from (".. list-table::", "   :header-rows: 1", "")
+        yield from _cells("function", "in epilogues, of", "in programs", "error")
+        for name in sorted({*NAMED, *EXPANDED, *FUNCTIONS}):
+            letters, text = EXPANDED.get(name, ("", ""))
+            row = FUNCTIONS.get(name) or NAMED.get(name)
+            epilogue = ", ".join(kinds[k] for k in NAMED[name].kinds) if name in NAMED else f"``{text}``" if text else "no"
+            call = f"``{name}({', '.join(letters or 'xyz'[: row.arity if row else 1])})``"
+            yield from _cells(call, epilogue, "yes" if name in FUNCTIONS else "no", f"{row.ulps:g}" if row else "")
+
+
+def _cells(first: str, *others: str) -> Iterator[str]:
+    """A row of a list-table."""
+    yield f"   * - {first}"
+    yield from (f"     - {text}" for text in others)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
@@ -339,6 +363,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
         "immediate-rules": ImmediateRules,
         "declarative-rules": DeclarativeRules,
         "declarative-forms": DeclarativeForms,
+        "elementwise-functions": ElementwiseFunctions,
     }.items():
         app.add_directive(name, directive)
     return {"parallel_read_safe": True}

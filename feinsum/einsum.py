@@ -200,8 +200,8 @@ class BatchedEinsum:
         are read at indices of the output, ``b[j]``; a name alone is a scalar that the call gives by that name, or an array
         without axes.  There are ``+ - * / **``, comparisons, ``and``, ``or``, ``not``, ``where(c, a, b)``, ``min``,
         ``max``, the functions of OpenCL C (``exp``, ``tanh``, ``erf``, ...), and ``gelu`` (by the error function),
-        ``gelu_tanh``, ``silu``, ``relu`` and ``sigmoid``.  All values are computed in the type of the output, integers of 8
-        and 16 bits in 32 as in C.
+        ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``pow`` and ``isnan``.  All values are computed in the type of the
+        output, integers of 8 and 16 bits in 32 as in C.
 
         A constant zero times ``out`` is zero and reads nothing, and so is a scalar of the call that is zero, times ``out``,
         whatever the output holds (the rule of the BLAS).

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 import feinsum as fe
+from feinsum.elementwise import MATH, NAMED
 
-_UNARY = ("gelu", "gelu_tanh", "silu", "relu", "sigmoid", "exp", "tanh", "sqrt", "abs", "sin", "erf", "log", "floor")
-_COMPLEX_UNARY = ("conj", "sin", "exp")
+_UNARY = [name for name, row in MATH.items() if row.arity == 1] + ["gelu", "gelu_tanh", "silu", "relu", "sigmoid"]
+_COMPLEX_UNARY = [name for name, row in NAMED.items() if "c" in row.kinds]
 
 
 @st.composite

@@ -498,6 +498,8 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
     for text, steps in (
         (f"max(b[j] + ({total}), 0.0)", 1),
         (f"{{ v = {total}\nif v > b[j] then b[j] else 0.5 }}", 1),
+        (f"{{ v = {total}\nif isnan(v) then 0.5 else b[j] }}", 1),
+        (f"{{ v = {total}\nrsqrt(pow(v, 2.0) + 1.0) }}", 1),
         (f"({total}) + i", 2),
         ("z[i, j] * tanh(z[i, j])", 1),
     ):
@@ -506,6 +508,7 @@ def test_what_follows_a_sum_is_an_epilogue(cpu: Device) -> None:
         kernel = fe.build(program, device=cpu)
         np.testing.assert_allclose(kernel(x=x, w=w, b=b), program.interpret(x=x, w=w, b=b), rtol=1e-4, atol=1e-5)
         assert f"in {steps} steps" in kernel.explain()
+        assert ("einsum ac,cb->ab, then" in kernel.explain()) == (steps == 1)
 
 
 OPERANDS = {

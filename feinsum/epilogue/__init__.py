@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.arrays import Array, Axis
-from feinsum.epilogue.functions import FUNCTIONS
+from feinsum.elementwise import FUNCTIONS
 from feinsum.epilogue.normal import normal_form, skeleton
 from feinsum.epilogue.text import parse, write
 from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, Sum, reads_output, rebuild, walk

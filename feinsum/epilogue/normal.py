@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from feinsum.epilogue.functions import FUNCTIONS
+from feinsum.elementwise import FUNCTIONS
 from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, reads_output, rebuild, walk
 
 _WHOLE, _WIDEST = 2**53, 2**64
@@ -64,9 +64,9 @@ def _plain(value: float) -> int | float:
 
 def _folded(node: Call) -> int | float | None:
     """The value of a call of plain numbers, where it is finite."""
-    fold = FUNCTIONS[node.function].fold
-    values = [argument.value for argument in node.arguments if isinstance(argument, Number)]
-    if fold is None or len(values) < len(node.arguments):
+    function = FUNCTIONS[node.function]
+    fold, values = function.fold, [argument.value for argument in node.arguments if isinstance(argument, Number)]
+    if fold is None or function.condition or len(values) < len(node.arguments):
         return None
     try:
         found = fold(*values)

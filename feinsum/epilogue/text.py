@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from feinsum.arrays import Array, is_identifier
-from feinsum.epilogue.functions import COMPARISONS, EXPANDED, FUNCTIONS, NAMED
-from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, walk
+from feinsum.elementwise import COMPARISONS, EXPANDED, FUNCTIONS, NAMED
+from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, rebuild, walk
 from feinsum.errors import SubscriptError
 
 SUM, PRESENT = "v", "out"
@@ -210,7 +210,8 @@ class _Reader:
 
     def _call(self, at: ast.Call, depth: int) -> Node:
         name = at.func.id if isinstance(at.func, ast.Name) else ""
-        arity = 1 if name in EXPANDED else NAMED[name].arity if name in NAMED else None
+        letters, body = EXPANDED.get(name, ("", ""))
+        arity = len(letters) or (NAMED[name].arity if name in NAMED else None)
         if arity is None:
             raise self.refuse(f"calls '{name}'; it may call {', '.join(sorted([*EXPANDED, *NAMED]))}")
         if at.keywords or len(at.args) != arity or any(isinstance(x, ast.Starred) for x in at.args):
@@ -218,13 +219,14 @@ class _Reader:
         if name == "where":
             return self._choice((at.args[0], at.args[1], at.args[2]), depth)
         arguments = tuple(self.read(x, depth) for x in at.args)
-        if name not in EXPANDED:
+        if not letters:
             return Call(name, arguments)
-        if sum(1 for _ in walk(arguments[0])) > _SIZE:
+        if sum(1 for x in arguments for _ in walk(x)) > _SIZE:
             raise self.refuse(
                 f"has more than {_SIZE} operations in the argument of '{name}', which stands in it repeatedly"
             )
-        return EXPANDED[name](arguments[0])
+        expression = _Reader(body, "", {}).read(ast.parse(body, mode="eval").body, 0)
+        return rebuild(expression, lambda x: arguments[letters.index(x.name)] if isinstance(x, Scalar) else x)
 
 
 def _chain(name: str, terms: list[Node]) -> Node:

@@ -56,7 +56,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator or a function of :data:`feinsum.epilogue.functions.FUNCTIONS` with its arguments."""
+    """An operator or a function of :data:`feinsum.elementwise.FUNCTIONS` with its arguments."""
 
     function: str
     arguments: tuple[Node, ...]

@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from feinsum.elementwise import FUNCTIONS
 from feinsum.epilogue import Epilogue, computed_in, tree
-
-_erf, _erfc = np.vectorize(math.erf, otypes=[np.float64]), np.vectorize(math.erfc, otypes=[np.float64])
-
-_CALLS: Mapping[str, Callable[..., Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": np.divide,
-    "**": np.power,
-    "neg": np.negative,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "==": np.equal,
-    "!=": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
-    "where": np.where,
-    "min": np.fmin,
-    "max": np.fmax,
-    "abs": np.abs,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "atan2": np.arctan2,
-    "erf": _erf,
-    "erfc": _erfc,
-}
 
 
 def evaluate(
@@ -75,8 +42,7 @@ def evaluate(
         factor = tree.vanishing_factor(node)
         if factor is not None and rec(factor) == 0:
             return dtype.type(0)
-        call = _CALLS.get(node.function) or getattr(np, node.function)
-        return call(*map(rec, node.arguments))
+        return FUNCTIONS[node.function].evaluate(*map(rec, node.arguments))
 
     with np.errstate(all="ignore"):
         return np.broadcast_to(np.asarray(rec(epilogue.expression)).astype(stored), rows[0].shape)

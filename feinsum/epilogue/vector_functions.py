@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from feinsum.elementwise import Function
+
 ERF: Final = "feinsum_erf_float"
 """The error function, followed by the width of its vectors, if its argument is one; see :func:`_erf`."""
 EXP: Final = "feinsum_exp_float"
@@ -48,9 +50,9 @@ _BIAS: Final = 127
 """Of the exponent of a float32, which begins at bit 23."""
 
 
-def own_name(function: str, scalar: str, width: int) -> str:
-    """The name of a function of vectors: our own, if there is one of numbers of that type."""
-    return f"feinsum_{function}_float{width}" if scalar == "float" and function in ("erf", "exp") else function
+def name_in_c(function: Function, scalar: str, width: int) -> str:
+    """The name of a function of reals in C; for vectors, of some `width`, our own if there is one for that type."""
+    return f"feinsum_{function.name}_float{width}" if function.own and width and scalar == "float" else function.opencl
 
 
 def own_functions(code: str) -> list[tuple[str, str]]:

@@ -12,32 +12,25 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
+from constantdict import constantdict
 from loopy.kernel.function_interface import ScalarCallable
+from loopy.target.opencl import get_opencl_callables
 from loopy.types import NumpyType
 from pymbolic import primitives as p
 from pytools.tag import Tag, tag_dataclass
 
 from feinsum.arrays import Array
 from feinsum.einsum import BatchedEinsum
+from feinsum.elementwise import COMPARISONS, MATH
 from feinsum.epilogue import Epilogue, computed_in, tree
-from feinsum.epilogue.functions import COMPARISONS
 
 Reading = Callable[[Array, tuple[int, ...]], Any]
 """The expression that reads an array at some positions of the output's indices."""
-
-IN_LOOPY = {"min": "fmin", "max": "fmax", "abs": "fabs"} | {x: f"real_{x}" for x in ("asinh", "acosh", "atanh")}
-"""Functions of reals that have other names in loopy's expressions: loopy 2025.2 has the last three, but not their types."""
-_UNKNOWN_TO_LOOPY = {
-    "exp2": 1,
-    "expm1": 1,
-    "log2": 1,
-    "log1p": 1,
-    "cbrt": 1,
-    "asinh": 1,
-    "acosh": 1,
-    "atanh": 1,
-    "hypot": 2,
-}
+# loopy 2025.2 has three more, without their types.
+_TYPED = get_opencl_callables().keys() - {"asinh", "acosh", "atanh"}
+IN_LOOPY = {row.name: row.opencl if row.opencl in _TYPED else f"real_{row.opencl}" for row in MATH.values()}
+"""Functions of reals by their names in loopy's expressions, which are new ones where loopy does not know the types."""
+_UNKNOWN_TO_LOOPY = {IN_LOOPY[row.name]: row for row in MATH.values() if IN_LOOPY[row.name] != row.opencl}
 _BUILT_IN: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: p.Sum((a, b)),
     "-": lambda a, b: p.Sum((a, p.Product((-1, b)))),
@@ -176,14 +169,13 @@ class _RealFunction(ScalarCallable):  # type: ignore[misc]  # loopy is not typed
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
         """The function for arguments of one type, the result of which is of that type too."""
-        name = self.name.removeprefix("real_")
-        count = _UNKNOWN_TO_LOOPY[name]
-        given = [arg_id_to_dtype[k] for k in range(count) if arg_id_to_dtype.get(k) is not None]
-        if len(given) < count:
+        row = _UNKNOWN_TO_LOOPY[self.name]
+        given = [arg_id_to_dtype[k] for k in range(row.arity) if arg_id_to_dtype.get(k) is not None]
+        if len(given) < row.arity:
             return self.copy(arg_id_to_dtype=arg_id_to_dtype), clbl_inf_ctx
         dtype = NumpyType(np.result_type(*(x.numpy_dtype for x in given)))
-        types = dict.fromkeys(range(-1, count), dtype)
-        return self.copy(arg_id_to_dtype=types, name_in_target=name), clbl_inf_ctx
+        types = constantdict(dict.fromkeys(range(-1, row.arity), dtype))
+        return self.copy(arg_id_to_dtype=types, name_in_target=row.opencl), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Any:
         """None: the function is built in."""
@@ -195,9 +187,9 @@ def with_functions(t_unit: lp.TranslationUnit, e: BatchedEinsum) -> lp.Translati
     called = {
         node.function for own in e.epilogues if own for node in tree.walk(own.expression) if isinstance(node, tree.Call)
     }
-    for name in sorted(called & _UNKNOWN_TO_LOOPY.keys()):
-        known = IN_LOOPY.get(name, name)
-        t_unit = lp.register_callable(t_unit, known, _RealFunction(known))
+    for known, row in _UNKNOWN_TO_LOOPY.items():
+        if row.name in called:
+            t_unit = lp.register_callable(t_unit, known, _RealFunction(known))
     return t_unit
 
 

@@ -30,19 +30,20 @@ from pymbolic.primitives import (
 )
 
 from feinsum.arrays import Array, Axis, is_identifier
+from feinsum.elementwise import COMPARISONS, FUNCTIONS, NAMED
 from feinsum.epilogue import Epilogue, check_types, tree
-from feinsum.epilogue.functions import COMPARISONS, NAMED
 from feinsum.errors import DTypeError, MatchError
+from feinsum.lower.epilogue import IN_LOOPY
 from feinsum.match.finished import match_finished, split, split_several
 from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, value_of, with_instructions
 from feinsum.match.grammar import Rule, refuse
 from feinsum.match.match import Match, choose_instructions, match_bare
 from feinsum.match.source import Source
 
-_NAMES = {"fmin": "min", "fmax": "max", "fabs": "abs", "pow": "**", "arctan2": "atan2"} | {
-    f"arc{name}": f"a{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+_NAMES = {name: row.name for row in (*NAMED.values(), FUNCTIONS["**"]) for name in (row.name, row.numpy, row.opencl)} | {
+    known: name for name, known in IN_LOOPY.items()
 }
-"""Functions that have other names in loopy or OpenCL C."""
+"""The functions that kernels may call, by all of their names."""
 
 
 def match_einsum(
@@ -177,8 +178,8 @@ class _Reader:
                 return self._node(value.child)
             raise MatchError(f"it converts to {value.type.numpy_dtype}, and the output is {self._dtype}")
         if isinstance(value, Call):
-            name = _NAMES.get(value.function.name, value.function.name)
-            if (name in NAMED and len(value.parameters) == NAMED[name].arity) or name == "**":
+            name = _NAMES.get(value.function.name)
+            if name is not None and len(value.parameters) == FUNCTIONS[name].arity:
                 return tree.Call(name, tuple(map(self._node, value.parameters)))
             raise MatchError(f"it calls '{value.function.name}', which is no function of epilogues")
         kind = "another sum" if isinstance(value, Reduction) else f"{value}"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-Values = np.ndarray[Any, Any]
+from feinsum.elementwise import FUNCTIONS
 
-_ULPS = {"+": 2, "-": 2, "*": 4, "/": 16, "exp": 16, "sin": 16, "cos": 16}
+Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -45,57 +45,57 @@ class DiskArithmetic:
 
     def apply(self, name: str, arguments: list[Any]) -> Any:
         """The value of an operator or function."""
-        if name == "neg":
-            return Disk(-arguments[0].mid, arguments[0].bound)
-        if name == "conj":
-            return Disk(np.conj(arguments[0].mid), arguments[0].bound)
-        mid, bound, size = _RULES[name](*arguments)
+        row = FUNCTIONS[name]
+        mid, bound, size = _RULES[name](row.evaluate, *arguments)
+        if not row.ulps:
+            return Disk(mid, bound)
         info = np.finfo(self.dtype)
-        widest = bound + _ULPS[name] * float(info.eps) * (size + bound) + 4 * float(info.tiny)
+        widest = bound + row.complex_ulps * float(info.eps) * (size + bound) + 4 * float(info.tiny)
         # Parts of a result may overflow on the way where it comes within a factor of the largest number.
         return Disk(mid, np.where(np.isnan(widest) | (size + bound > 0.1 * float(info.max)), np.inf, widest))
 
 
-def _add(a: Disk, b: Disk) -> tuple[Values, Values, Values]:
-    return a.mid + b.mid, a.bound + b.bound, abs(a.mid + b.mid)
+def _as_far(call: Any, a: Disk) -> tuple[Values, Values, Values]:
+    """A function that keeps distances."""
+    return call(a.mid), a.bound, abs(a.mid)
 
 
-def _subtract(a: Disk, b: Disk) -> tuple[Values, Values, Values]:
-    return a.mid - b.mid, a.bound + b.bound, abs(a.mid - b.mid)
+def _sum(call: Any, a: Disk, b: Disk) -> tuple[Values, Values, Values]:
+    mid = call(a.mid, b.mid)
+    return mid, a.bound + b.bound, abs(mid)
 
 
-def _multiply(a: Disk, b: Disk) -> tuple[Values, Values, Values]:
+def _product(call: Any, a: Disk, b: Disk) -> tuple[Values, Values, Values]:
     size = abs(a.mid) * abs(b.mid)
-    return a.mid * b.mid, abs(a.mid) * b.bound + abs(b.mid) * a.bound + a.bound * b.bound, size
+    return call(a.mid, b.mid), abs(a.mid) * b.bound + abs(b.mid) * a.bound + a.bound * b.bound, size
 
 
-def _divide(a: Disk, b: Disk) -> tuple[Values, Values, Values]:
-    quotient, least = a.mid / b.mid, abs(b.mid) - b.bound
+def _quotient(call: Any, a: Disk, b: Disk) -> tuple[Values, Values, Values]:
+    quotient, least = call(a.mid, b.mid), abs(b.mid) - b.bound
     bound = (a.bound + abs(quotient) * b.bound) / least
     return quotient, np.where(least > 0, bound, np.inf), abs(quotient)
 
 
-def _exp(a: Disk) -> tuple[Values, Values, Values]:
-    value = np.exp(a.mid)
+def _exp(call: Any, a: Disk) -> tuple[Values, Values, Values]:
+    value = call(a.mid)
     return value, abs(value) * np.expm1(a.bound), abs(value)
 
 
-def _sin(a: Disk) -> tuple[Values, Values, Values]:
+def _wave(call: Any, a: Disk) -> tuple[Values, Values, Values]:
+    """A sine or cosine, whose derivative is at most the hyperbolic cosine of the imaginary part."""
     most = np.cosh(abs(np.imag(a.mid)) + a.bound)
-    return np.sin(a.mid), most * a.bound, most
-
-
-def _cos(a: Disk) -> tuple[Values, Values, Values]:
-    most = np.cosh(abs(np.imag(a.mid)) + a.bound)
-    return np.cos(a.mid), most * a.bound, most
+    return call(a.mid), most * a.bound, most
 
 
 _RULES: Mapping[str, Callable[..., tuple[Values, Values, Values]]] = {
-    "+": _add,
-    "-": _subtract,
-    "*": _multiply,
-    "/": _divide,
+    "+": _sum,
+    "-": _sum,
+    "*": _product,
+    "/": _quotient,
+    "neg": _as_far,
+    "conj": _as_far,
     "exp": _exp,
-    "sin": _sin,
-    "cos": _cos,
+    "sin": _wave,
+    "cos": _wave,
 }
+"""By operator or function: its value, the bound before rounding and its size, given numpy's function and its disks."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.elementwise import FUNCTIONS
 from feinsum.epilogue import Epilogue, computed_in, tree
 from feinsum.validate.disks import Disk, DiskArithmetic
 from feinsum.validate.intervals import Interval, IntervalArithmetic
@@ -123,25 +124,4 @@ def _at_axes(values: Any, axes: tuple[int, ...], at: tuple[Values, ...]) -> Valu
 
 def _integers(name: str, arguments: list[Any]) -> Any:
     """An operator of integers, which wrap around as those of C do."""
-    return _INTEGERS[name](*arguments)
-
-
-_INTEGERS: Mapping[str, Callable[..., Any]] = {
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "neg": np.negative,
-    "abs": np.abs,
-    "min": np.minimum,
-    "max": np.maximum,
-    "where": np.where,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "==": np.equal,
-    "!=": np.not_equal,
-    "and": np.logical_and,
-    "or": np.logical_or,
-    "not": np.logical_not,
-}
+    return FUNCTIONS[name].evaluate(*arguments)

@@ -2,7 +2,7 @@
 
 Every value is kept three times: as the reference has it, and as the least and the largest that a correct kernel may have.
 An operation takes the extremes of its arguments' intervals, and what its own rounding may add: the units in the last place
-that OpenCL C allows (:data:`feinsum.epilogue.functions.FUNCTIONS`), twice, and the smallest normal number, below which a
+that OpenCL C allows (:data:`feinsum.elementwise.FUNCTIONS`), twice, and the smallest normal number, below which a
 device may flush to zero.  So an error of v is passed on as far as ω passes it on at that very entry, which is its local
 Lipschitz constant where it has one; a step, as of ``where``, is allowed to fall either way where the bound reaches over it.
 (Moore, Kearfott and Cloud, *Introduction to Interval Analysis*, chapters 2 and 5.)
@@ -10,45 +10,15 @@ Lipschitz constant where it has one; a step, as of ``where``, is allowed to fall
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from feinsum.epilogue.functions import FUNCTIONS
+from feinsum.elementwise import FUNCTIONS, Function
 
 Values = np.ndarray[Any, Any]
-
-_vector_erf, _vector_erfc = np.vectorize(math.erf, otypes=[np.float64]), np.vectorize(math.erfc, otypes=[np.float64])
-
-RISING: Mapping[str, tuple[Callable[..., Any], float, float]] = {
-    "exp": (np.exp, -np.inf, np.inf),
-    "exp2": (np.exp2, -np.inf, np.inf),
-    "expm1": (np.expm1, -np.inf, np.inf),
-    "log": (np.log, 0, np.inf),
-    "log2": (np.log2, 0, np.inf),
-    "log10": (np.log10, 0, np.inf),
-    "log1p": (np.log1p, -1, np.inf),
-    "sqrt": (np.sqrt, 0, np.inf),
-    "cbrt": (np.cbrt, -np.inf, np.inf),
-    "asin": (np.arcsin, -1, 1),
-    "atan": (np.arctan, -np.inf, np.inf),
-    "sinh": (np.sinh, -np.inf, np.inf),
-    "tanh": (np.tanh, -np.inf, np.inf),
-    "asinh": (np.arcsinh, -np.inf, np.inf),
-    "acosh": (np.arccosh, 1, np.inf),
-    "atanh": (np.arctanh, -1, 1),
-    "erf": (_vector_erf, -np.inf, np.inf),
-    "floor": (np.floor, -np.inf, np.inf),
-    "ceil": (np.ceil, -np.inf, np.inf),
-}
-"""Functions that rise everywhere, and where they are defined."""
-FALLING: Mapping[str, tuple[Callable[..., Any], float, float]] = {
-    "acos": (np.arccos, -1, 1),
-    "erfc": (_vector_erfc, -np.inf, np.inf),
-}
 
 
 @dataclass(frozen=True)
@@ -99,24 +69,23 @@ class IntervalArithmetic:
 
     def apply(self, name: str, arguments: list[Any]) -> Any:
         """The value of an operator or function."""
-        if FUNCTIONS[name].condition:
+        row = FUNCTIONS[name]
+        if row.condition:
             return _condition(name, arguments)
-        return self._rounded(name, self._ideal(name, arguments))
+        return self._rounded(row.ulps, self._ideal(row, arguments))
 
-    def _ideal(self, name: str, arguments: list[Any]) -> Interval:
+    def _ideal(self, row: Function, arguments: list[Any]) -> Interval:
         """The extremes over the arguments' intervals, before rounding."""
-        if name == "where":
-            return _choice(*arguments)
-        if name in RISING:
-            return _monotone(RISING[name], arguments[0], rising=True)
-        if name in FALLING:
-            return _monotone(FALLING[name], arguments[0], rising=False)
-        own: Callable[..., Interval] = getattr(self, _METHODS[name])
+        if row.turns is not None:
+            return _in_pieces(row, *arguments) if row.arity == 1 else _corners(row.evaluate, *arguments)
+        if row.slope is not None:
+            return _lipschitz(row, row.slope, *arguments)
+        own: Callable[..., Interval] = getattr(self, row.numpy)
         return own(*arguments)
 
-    def _rounded(self, name: str, x: Interval) -> Interval:
+    def _rounded(self, ulps: float, x: Interval) -> Interval:
         """With what rounding adds, and infinite beyond the largest number."""
-        info, ulps = np.finfo(self.dtype), FUNCTIONS[name].ulps
+        info = np.finfo(self.dtype)
         if not ulps:
             return x
         # The smallest normal number: results below it may be flushed to zero.
@@ -132,12 +101,6 @@ class IntervalArithmetic:
     def subtract(self, a: Interval, b: Interval) -> Interval:
         return Interval(a.mid - b.mid, a.low - b.high, a.high - b.low)
 
-    def negate(self, a: Interval) -> Interval:
-        return Interval(-a.mid, -a.high, -a.low)
-
-    def multiply(self, a: Interval, b: Interval) -> Interval:
-        return _corners(np.multiply, a, b)
-
     def divide(self, a: Interval, b: Interval) -> Interval:
         return _unless((b.low <= 0) & (b.high >= 0) & (b.low != b.high), _corners(np.divide, a, b))
 
@@ -146,54 +109,24 @@ class IntervalArithmetic:
         exact = (a.low == a.high) & (b.low == b.high)
         return _unless((a.low <= 0) & ~exact, _corners(np.power, a, b))
 
-    def least(self, a: Interval, b: Interval) -> Interval:
-        return Interval(np.fmin(a.mid, b.mid), np.fmin(a.low, b.low), np.fmin(a.high, b.high))
-
-    def largest(self, a: Interval, b: Interval) -> Interval:
-        return Interval(np.fmax(a.mid, b.mid), np.fmax(a.low, b.low), np.fmax(a.high, b.high))
-
-    def absolute(self, a: Interval) -> Interval:
-        across = (a.low < 0) & (a.high > 0)
-        low = np.where(across, 0, np.minimum(abs(a.low), abs(a.high)))
-        return Interval(abs(a.mid), low, np.maximum(abs(a.low), abs(a.high)))
-
-    def cosh(self, a: Interval) -> Interval:
-        return _monotone((np.cosh, -np.inf, np.inf), self.absolute(a), rising=True)
-
     def hypot(self, a: Interval, b: Interval) -> Interval:
-        return _corners(np.hypot, self.absolute(a), self.absolute(b))
-
-    def sin(self, a: Interval) -> Interval:
-        return _lipschitz(np.sin, a)
-
-    def cos(self, a: Interval) -> Interval:
-        return _lipschitz(np.cos, a)
+        size = FUNCTIONS["abs"]
+        return _corners(np.hypot, _in_pieces(size, a), _in_pieces(size, b))
 
     def tan(self, a: Interval) -> Interval:
         """Between two of its poles."""
         apart = np.floor(a.low / np.pi + 0.5) != np.floor(a.high / np.pi + 0.5)
-        return _unless(apart, _monotone((np.tan, -np.inf, np.inf), a, rising=True))
+        return _unless(apart, _in_pieces(FUNCTIONS["tan"], a))
 
-    def atan2(self, a: Interval, b: Interval) -> Interval:
+    def arctan2(self, a: Interval, b: Interval) -> Interval:
         """Away from where it jumps."""
         return _unless((b.low <= 0) & (a.low <= 0) & (a.high >= 0), _corners(np.arctan2, a, b))
 
-    def conjugate(self, a: Interval) -> Interval:
-        return a
-
-
-_METHODS = {
-    "+": "add",
-    "-": "subtract",
-    "neg": "negate",
-    "*": "multiply",
-    "/": "divide",
-    "**": "power",
-    "min": "least",
-    "max": "largest",
-    "abs": "absolute",
-    "conj": "conjugate",
-} | {name: name for name in ("cosh", "hypot", "sin", "cos", "tan", "atan2")}
+    def where(self, condition: Truth, a: Interval, b: Interval) -> Interval:
+        """Either where it is not sure which."""
+        low = np.where(condition.surely, a.low, np.where(condition.maybe, np.minimum(a.low, b.low), b.low))
+        high = np.where(condition.surely, a.high, np.where(condition.maybe, np.maximum(a.high, b.high), b.high))
+        return Interval(np.where(condition.mid, a.mid, b.mid), low, high)
 
 
 def _unless(unknown: Values, x: Interval) -> Interval:
@@ -201,14 +134,19 @@ def _unless(unknown: Values, x: Interval) -> Interval:
     return Interval(x.mid, np.where(unknown, -np.inf, x.low), np.where(unknown, np.inf, x.high))
 
 
-def _monotone(function: tuple[Callable[..., Any], float, float], a: Interval, *, rising: bool) -> Interval:
-    call, least, most = function
-    low, high = (a.low, a.high) if rising else (a.high, a.low)
-    found = Interval(call(a.mid), call(low), call(high))
-    lowest, highest = np.minimum(low, high), np.maximum(low, high)
-    outside = (lowest < least) | (highest > most) | np.isnan(found.low) | np.isnan(found.high)
-    wholly = (highest < least) | (lowest > most) | np.isnan(low) | np.isnan(high)
-    return _unless(outside & ~wholly, found)
+def _in_pieces(row: Function, a: Interval) -> Interval:
+    """The extremes of a function that is monotone between its turns: they are at the ends and at turns between them."""
+    # Zeros have no sign here: rsqrt of a negative one is negative.
+    first, second = row.evaluate(a.low + 0.0), row.evaluate(a.high + 0.0)
+    falls = first > second
+    low, high = np.where(falls, second, first), np.where(falls, first, second)
+    for turn in row.turns or ():
+        between, value = (a.low < turn) & (a.high > turn), row.evaluate(turn)
+        low, high = np.where(between, np.minimum(low, value), low), np.where(between, np.maximum(high, value), high)
+    least, most = row.domain
+    outside = (a.low < least) | (a.high > most) | np.isnan(low) | np.isnan(high)
+    wholly = (a.high < least) | (a.low > most) | np.isnan(a.low) | np.isnan(a.high)
+    return _unless(outside & ~wholly, Interval(row.evaluate(a.mid), low, high))
 
 
 def _corners(call: Callable[..., Any], a: Interval, b: Interval) -> Interval:
@@ -219,17 +157,11 @@ def _corners(call: Callable[..., Any], a: Interval, b: Interval) -> Interval:
     return _unless(np.isnan(low) & ~given, Interval(call(a.mid, b.mid), low, high))
 
 
-def _lipschitz(call: Callable[..., Any], a: Interval) -> Interval:
-    """A function that changes at most as much as its argument."""
-    mid, radius = call(a.mid), np.maximum(a.high - a.mid, a.mid - a.low)
-    return Interval(mid, np.maximum(mid - radius, -1), np.minimum(mid + radius, 1))
-
-
-def _choice(condition: Truth, a: Interval, b: Interval) -> Interval:
-    """Either where it is not sure which."""
-    low = np.where(condition.surely, a.low, np.where(condition.maybe, np.minimum(a.low, b.low), b.low))
-    high = np.where(condition.surely, a.high, np.where(condition.maybe, np.maximum(a.high, b.high), b.high))
-    return Interval(np.where(condition.mid, a.mid, b.mid), low, high)
+def _lipschitz(row: Function, slope: float, a: Interval) -> Interval:
+    """A function that changes at most `slope` times as much as its argument."""
+    mid, radius = row.evaluate(a.mid), slope * np.maximum(a.high - a.mid, a.mid - a.low)
+    least, most = row.image
+    return Interval(mid, np.maximum(mid - radius, least), np.minimum(mid + radius, most))
 
 
 def _condition(name: str, arguments: list[Any]) -> Truth:
@@ -237,8 +169,8 @@ def _condition(name: str, arguments: list[Any]) -> Truth:
         (a,) = arguments
         return Truth(~a.mid, ~a.maybe, ~a.surely)
     a, b = arguments
+    call = FUNCTIONS[name].evaluate
     if name in ("and", "or"):
-        call = np.logical_and if name == "and" else np.logical_or
         return Truth(call(a.mid, b.mid), call(a.surely, b.surely), call(a.maybe, b.maybe))
     if name in (">", ">="):
         return _condition({">": "<", ">=": "<="}[name], [b, a])
@@ -248,5 +180,4 @@ def _condition(name: str, arguments: list[Any]) -> Truth:
     if name == "==":
         surely = (a.low == a.high) & (b.low == b.high) & (a.low == b.low)
         return Truth(a.mid == b.mid, surely, (a.low <= b.high) & (b.low <= a.high))
-    less: Callable[..., Any] = np.less if name == "<" else np.less_equal
-    return Truth(less(a.mid, b.mid), less(a.high, b.low), less(a.low, b.high))
+    return Truth(call(a.mid, b.mid), call(a.high, b.low), call(a.low, b.high))

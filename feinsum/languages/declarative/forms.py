@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
+from feinsum.elementwise import MATH, OPERATORS, Function
 from feinsum.errors import DTypeError
 
 
@@ -85,40 +86,16 @@ REDUCTIONS: Final = {
 }
 SCANS: Final = ("sum", "prod", "min", "max")
 
-Kind = Literal["float", "same", "bool", "int"]
-
-
-@dataclass(frozen=True)
-class FunctionKind:
-    """A function of numbers: how many it takes, what type comes out, and what numpy calls it."""
-
-    arity: int
-    result: Kind
-    evaluate: Callable[..., Any]
-
-
-def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
-
-
-FUNCTIONS: Final = {
-    **{
-        name: FunctionKind(1, "float", getattr(np, name))
-        for name in ("exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "sin", "cos", "tan", "tanh", "sinh",
-                     "cosh")
-    },
-    "erf": FunctionKind(1, "float", _erf),
-    "rsqrt": FunctionKind(1, "float", lambda x: 1 / np.sqrt(x)),
-    "pow": FunctionKind(2, "float", np.power),
-    "abs": FunctionKind(1, "same", np.abs),
-    "floor": FunctionKind(1, "same", np.floor),
-    "ceil": FunctionKind(1, "same", np.ceil),
-    "min": FunctionKind(2, "same", np.minimum),
-    "max": FunctionKind(2, "same", np.maximum),
-    "isnan": FunctionKind(1, "bool", np.isnan),
-    "cdiv": FunctionKind(2, "int", lambda a, b: -(-a // b)),
-    "floordiv": FunctionKind(2, "int", lambda a, b: a // b),
-}  # fmt: skip
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    **MATH,
+    "pow": OPERATORS["**"],
+    # Those of OpenCL C pass over NaN, which these keep, as numpy's.
+    "min": Function("min", 2, "iuf", "minimum", ulps=0),
+    "max": Function("max", 2, "iuf", "maximum", ulps=0),
+    "isnan": Function("isnan", condition=True, ulps=0),
+    "cdiv": Function("cdiv", 2, "iu", arrays=lambda a, b: -(-a // b), ulps=0),
+    "floordiv": Function("floordiv", 2, "iu", arrays=lambda a, b: a // b, ulps=0),
+}
 """Elementwise functions; those of integers alone are `cdiv` and `floordiv`, which round up and down."""
 
 MAKERS: Final = {"zeros": 0.0, "ones": 1.0, "empty": math.nan}

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from feinsum.elementwise import FUNCTIONS
 from feinsum.languages.tensor.types import BF16, Boolean, Coopmatrix, Scalar, Type
 
 Numbers: TypeAlias = NDArray[Any]
@@ -93,35 +94,22 @@ def _remainder(a: Numbers, b: Numbers) -> Numbers:
     return np.fmod(a, b)
 
 
-def _smaller(a: Numbers, b: Numbers) -> Numbers:
-    return np.minimum(a, b) if a.dtype.kind == "i" else np.fmin(a, b)
-
-
-def _larger(a: Numbers, b: Numbers) -> Numbers:
-    return np.maximum(a, b) if a.dtype.kind == "i" else np.fmax(a, b)
-
-
 _ARITHMETIC: Final[dict[str, Callable[..., Numbers]]] = {
+    **{name: FUNCTIONS[name].evaluate for name in ("min", "max", "abs", "neg", "conj", "exp")},
+    "native_exp": FUNCTIONS["exp"].evaluate,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": _divided,
     "rem": _remainder,
-    "min": _smaller,
-    "max": _larger,
     "shl": np.left_shift,
     "shr": np.right_shift,
     "and": np.bitwise_and,
     "or": np.bitwise_or,
     "xor": np.bitwise_xor,
-    "abs": np.abs,
-    "neg": np.negative,
     "not": np.invert,
-    "conj": np.conj,
     "im": np.imag,
     "re": np.real,
-    "exp": np.exp,
-    "native_exp": np.exp,
     "eq": np.equal,
     "ne": np.not_equal,
     "gt": np.greater,

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from pymbolic.mapper import Mapper
 
+from feinsum.elementwise import MATH
 from feinsum.epilogue.vector_functions import ERF
 from feinsum.errors import TransformError
+from feinsum.lower.epilogue import IN_LOOPY
 
-_NAMES = {"abs": "fabs", "max": "fmax", "min": "fmin"}
-"""Functions of loopy that have other names for the reals of OpenCL C."""
-FUNCTIONS = frozenset(
-    """acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs floor fmax fmin fmod
-    hypot log log10 log1p log2 pow round rsqrt sin sinh sqrt tan tanh trunc""".split()
-)
-"""Functions of OpenCL C (section 6.15.2) whose arguments and value are reals of one type, numbers or vectors."""
+_OTHERS = ("copysign", "fmod", "pow", "round")
+"""Functions of OpenCL C that kernels may call and epilogues have not, or not by that name."""
+_NAMES = {name: name for name in _OTHERS} | {
+    name: row.opencl for row in MATH.values() for name in (row.name, row.opencl, IN_LOOPY[row.name])
+}
+"""The names in OpenCL C of functions in loopy, whose arguments and value are reals of one type, numbers or vectors."""
 
 
 def vector_code(expression: Any, scalar: str, width: int, leaves: Mapping[Any, str]) -> str:
@@ -73,8 +74,8 @@ class _VectorCode(Mapper[str, []]):  # type: ignore[misc]  # pymbolic's mappers 
         return f"pow({self._wide(expr.base)}, {self._wide(expr.exponent)})"
 
     def map_call(self, expr: Any) -> str:
-        name = _NAMES.get(expr.function.name, expr.function.name)
-        if name not in FUNCTIONS:
+        name = _NAMES.get(expr.function.name)
+        if name is None:
             raise TransformError(f"'{expr}' calls a function of which there is none for vectors")
         if name == "erf" and self.scalar == "float":
             name = f"{ERF}{self.width}"

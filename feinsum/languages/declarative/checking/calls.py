@@ -5,6 +5,7 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import Final
 
+from feinsum.elementwise import EXPANDED
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.expressions import Expressions
 from feinsum.languages.declarative.checking.scopes import describe
@@ -15,10 +16,8 @@ from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, Typed, promo
 from feinsum.languages.diagnostics import Note, counted
 
 WRITTEN_OUT: Final = {
-    "gelu": "x * (1 + erf(x / sqrt(2.0))) / 2",
+    **{name: text for name, (_, text) in EXPANDED.items() if name not in FUNCTIONS},
     "relu": "max(x, 0)",
-    "sigmoid": "1 / (1 + exp(-x))",
-    "silu": "x / (1 + exp(-x))",
     "softplus": "log1p(exp(x))",
     "square": "x * x",
 }
@@ -70,13 +69,13 @@ class Calls(Expressions):
             if value.dtype == "bool":
                 self.error("type", argument, f"{node.function} is of numbers, and this is {describe(value)}")
         dtype = values[0].dtype if len(values) == 1 else promote(values[0].dtype, values[1].dtype)
-        if kind.result == "int":
+        if "f" not in kind.kinds:
             return self._rounded(node, values)
-        if kind.result == "float":
+        if kind.ulps:
             if any(v.tuned for v in values):
                 self.error("tune-value", node, "a tuned number becomes data here, so that the result depends on it")
             dtype = promote(dtype, ANY_FLOAT)
-        return self.together(values, "bool" if kind.result == "bool" else dtype, node)
+        return self.together(values, "bool" if kind.condition else dtype, node)
 
     def _rounded(self, node: Call, values: list[Typed]) -> Typed | None:
         """The quotient of integers, rounded."""

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from feinsum.elementwise import COMPARISONS, MATH
 from feinsum.languages.declarative.emitting.types import c_type, extreme, literal
 from feinsum.languages.declarative.lowering.folding import is_integer
 from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, Variable, walk
 
 INFIX: Final = {
-    **{s: s for s in ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")},
+    **{s: s for s in ("+", "-", "*", "/", *COMPARISONS)},
     "quotient": "/",
     "rest": "%",
-}  # fmt: skip
+}
 VECTOR_OPERATORS: Final = ("sum", "prod", "min", "max")
 """Reductions of vectors, lane by lane."""
 PLAIN: Final = ("+", "-", "*", "/", "neg")
 """Functions that take vectors and numbers together."""
-_VECTORIAL: Final = (
-    *PLAIN, "min", "max", "abs", "floor", "ceil", "exp", "exp2", "log", "log2", "log10", "log1p", "expm1", "sqrt", "rsqrt",
-    "sin", "cos", "tan", "tanh", "sinh", "cosh", "erf", "pow",
-)  # fmt: skip
+_VECTORIAL: Final = (*PLAIN, *MATH, "pow")
 FIRST: Final[Mapping[str, Callable[[str], str]]] = {
     "sum": lambda t: literal(0, t),
     "prod": lambda t: literal(1, t),

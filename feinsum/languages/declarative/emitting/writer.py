@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
-from feinsum.epilogue.vector_functions import INVERSE, INVERSE_TYPE, QUOTIENTS, own_name
+from feinsum.epilogue.vector_functions import INVERSE, INVERSE_TYPE, QUOTIENTS, name_in_c
 from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
 from feinsum.languages.declarative.emitting.types import c_type, literal
+from feinsum.languages.declarative.forms import FUNCTIONS
 from feinsum.languages.declarative.lowering.folding import is_integer
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
@@ -173,13 +174,14 @@ class Writer:
                 return f"-floordiv_{c}(-{arguments[0]}, {arguments[1]})"
             case "min" | "max":
                 a, b = arguments
-                return extremum(function, term.dtype, a, b, self._lanes[1] if self._in_vectors(term) and self._lanes else 0)
-            case "abs":
-                return f"abs({arguments[0]})" if is_integer(term.dtype) else f"fabs({arguments[0]})"
-            case "floor" | "ceil" if is_integer(term.dtype):
-                return arguments[0]
-        name = own_name(function, c, self._lanes[1]) if self._in_vectors(term) and self._lanes else function
-        return f"{name}({', '.join(arguments)})"
+                return extremum(function, term.dtype, a, b, self._width(term))
+            case "isnan":  # that of OpenCL C takes no integers
+                return f"{arguments[0]} != {arguments[0]}"
+            case "abs" if is_integer(term.dtype):
+                return f"abs({arguments[0]})"
+        if is_integer(term.dtype):  # an exact function, which changes no integer
+            return arguments[0]
+        return f"{name_in_c(FUNCTIONS[function], c, self._width(term))}({', '.join(arguments)})"
 
     def _select(self, term: Select) -> str:
         condition, name = self.value(term.condition), self.fresh()

@@ -6,13 +6,13 @@ out of range, divide by nothing and race with nobody.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 
+from feinsum.elementwise import COMPARISONS, OPERATORS
 from feinsum.errors import LanguageError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
@@ -22,10 +22,8 @@ from feinsum.languages.diagnostics import Note, broken_rule
 from feinsum.languages.source import Source, Span
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "%": operator.mod,
-    "<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-_COMPARISONS: Final = ("<", ">", "<=", ">=", "==", "!=")
+    name: row.evaluate for name, row in {**OPERATORS, **COMPARISONS}.items()
+} | {"%": np.mod}
 
 
 class Machine:
@@ -154,7 +152,7 @@ class Machine:
             return self._divided(node, first, second, weak == "int")
         with np.errstate(all="ignore"):
             data = _OPERATORS[node.operator](first, second)
-        return Value(data, self.depth, "" if node.operator in _COMPARISONS else weak)
+        return Value(data, self.depth, "" if node.operator in COMPARISONS else weak)
 
     def _divided(self, node: Operation, first: Any, second: Any, weak: bool) -> Value:
         """A quotient of integers, which is exact, or a remainder."""
@@ -229,19 +227,17 @@ class Machine:
         kind, values = FUNCTIONS[node.function], self._arguments(node)
         self.require_same(values, node)
         dtype, weak = common_type(values)
-        if kind.result == "float" and dtype.kind not in "fc":
+        if kind.ulps and dtype.kind != "f":
             dtype, weak = np.dtype(np.float64), "float" if weak else ""
         data = [d.astype(dtype) for d in aligned(values, self.depth)]
-        if kind.result == "int":
+        if "f" not in kind.kinds:
             zero = np.logical_and(data[1] == 0, self._over_tensor(np.ones((), np.bool_), data[1].ndim))
             if zero.any():
                 raise self.fail("run-division", node.span, f"{node.function} by 0")
             data[1] = np.where(data[1] == 0, 1, data[1])
         with np.errstate(all="ignore"):
             found = kind.evaluate(*data)
-        return Value(
-            found if kind.result == "bool" else found.astype(dtype), self.depth, "" if kind.result == "bool" else weak
-        )
+        return Value(found, self.depth) if kind.condition else Value(found.astype(dtype), self.depth, weak)
 
     def element(self, node: syntax.Element) -> Value:
         """Elements, for all indices."""

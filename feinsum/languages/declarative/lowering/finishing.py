@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from feinsum.epilogue.functions import NAMED
+from feinsum.elementwise import COMPARISONS, EXPANDED, NAMED
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Load, Reduce, Select, Term, Variable
 
-_INFIX: Final = ("+", "-", "*", "/", "<", ">", "<=", ">=", "==", "!=")
+_INFIX: Final = ("+", "-", "*", "/", *COMPARISONS)
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Finish:
                 a, b = self.text(first), self.text(second)
                 sign = "<" if function == "min" else ">"  # what is no number goes on, as in numpy
                 return None if a is None or b is None else f"where({a} != {a} or {a} {sign} {b}, {a}, {b})"
-            case Apply(function=function, arguments=arguments) if function in NAMED:
+            case Apply(function=function, arguments=arguments) if function in NAMED or function in EXPANDED:
                 return self._call(function, *arguments)
         return None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
-from feinsum.languages.declarative.forms import SCALARS
+from feinsum import elementwise
+from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
@@ -70,20 +71,20 @@ def select(condition: Term, then: Term, otherwise: Term) -> Term:
     return Select(then.dtype, condition, then, otherwise)
 
 
-def apply_function(name: str, result: str, terms: list[Term]) -> Term:
+def apply_function(name: str, terms: list[Term]) -> Term:
     """A function of numbers."""
+    kind = FUNCTIONS[name]
     dtype = terms[0].dtype if len(terms) == 1 else promote(terms[0].dtype, terms[1].dtype)
-    if result == "float":
+    if kind.ulps:
         dtype = promote(dtype, ANY_FLOAT)
-    return fold(Apply("bool" if result == "bool" else dtype, name, tuple(cast(t, dtype) for t in terms)))
+    return fold(Apply("bool" if kind.condition else dtype, name, tuple(cast(t, dtype) for t in terms)))
 
 
-_FOLDED: Final[Mapping[str, Callable[..., Any]]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "neg": lambda a: -a,
-    "<": lambda a, b: a < b, ">": lambda a, b: a > b, "<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b, "!=": lambda a, b: a != b, "not": lambda a: not a,
-    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b), "floordiv": lambda a, b: a // b,
-}  # fmt: skip
+_FOLDED: Final[Mapping[str, Any]] = {
+    **{name: elementwise.FUNCTIONS[name].number for name in ("+", "-", "*", "neg", "not", "min", "max")},
+    **{name: row.number for name, row in elementwise.COMPARISONS.items()},
+    **{name: FUNCTIONS[name].evaluate for name in ("cdiv", "floordiv")},
+}
 
 
 def fold(term: Apply) -> Term:

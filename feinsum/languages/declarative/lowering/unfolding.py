@@ -139,10 +139,10 @@ class Unfolder(UnfoldingTiles):
         """The value of a call."""
         name = node.function
         if name in FUNCTIONS:
-            kind, values = FUNCTIONS[name], [self.evaluate(a.value) for a in node.arguments]
-            if kind.result == "int":
+            values = [self.evaluate(a.value) for a in node.arguments]
+            if "f" not in FUNCTIONS[name].kinds:
                 self.require_divisor(node, values[1].at(*(integer(0) for _ in values[1].shape)))
-            return self.together(values, node, lambda terms: apply_function(name, kind.result, terms))
+            return self.together(values, node, lambda terms: apply_function(name, terms))
         if name in SCALARS:
             value = self.evaluate(node.arguments[0].value)
             return Tensor(value.shape, name, casting(value, name))

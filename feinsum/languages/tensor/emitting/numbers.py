@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from feinsum.elementwise import MATH
 from feinsum.languages.tensor.numbers import rounded
 from feinsum.languages.tensor.types import BF16, F16, F64, Boolean, Scalar
 
@@ -102,10 +103,10 @@ def _of_floats(name: str, operands: list[str]) -> str:
     a, b = operands[0], operands[-1]
     if name in _SIGNS:
         return f"({a} {_SIGNS[name]} {b})"
-    functions = {"rem": "fmod", "min": "fmin", "max": "fmax", "abs": "fabs"}
     if name == "neg":
         return f"(-{a})"
-    return f"{functions.get(name, name)}({', '.join(operands)})"
+    function = MATH[name].opencl if name in MATH else {"rem": "fmod"}.get(name, name)
+    return f"{function}({', '.join(operands)})"
 
 
 def _of_complex(name: str, type_: Scalar, operands: list[str]) -> str:
