@@ -19,8 +19,8 @@ from plugins import install, installing
 import feinsum as fe
 from feinsum import apart as apart_module
 from feinsum.apart import VARIABLE, TimedStep, apart, is_overdue
-from feinsum.compile.pause import Pause
 from feinsum.devices import Device
+from feinsum.effects import Pause
 from feinsum.errors import FeinsumError, SpaceError
 
 PACKAGE = '''
