@@ -206,7 +206,7 @@ def test_a_loosened_program_declares_the_alignment_of_its_vectors() -> None:
     source = "__builtin_nontemporal_store(x, (__global double8 *) (c + to)); y = *(__global float4 const *) a;"
     found = loosened(program(source), 16)
     assert found.source.startswith("typedef double8 feinsum_double8_at_16 __attribute__((aligned(16)));\n")
-    assert "(__global feinsum_double8_at_16 *) (c + to)" in found.source
+    assert "_store((feinsum_double8_at_16) (x), (__global feinsum_double8_at_16 *) (c + to));" in found.source
     assert "(__global float4 const *) a" in found.source
     assert tuple(required_alignments(found).values()) == (16, 16, 8)
 
