@@ -45,7 +45,7 @@ class Effect:
 _PYTOOLS = ("_PersistentDictBase.__init__", "_PersistentDictBase._exec_sql_fn", "WriteOncePersistentDict._fetch_uncached")
 
 EFFECTS = (
-    Effect("sys.meta_path", ("_backend",), "opt_einsum is imported",
+    Effect("sys.meta_path", ("_backend",), "opt_einsum is imported, or undo()",
            "a finder learns that opt_einsum is imported, which then has to be told of feinsum", "opt_einsum 3.4"),
     Effect("opt_einsum.backends.dispatch:_aliases", ("_backend",), _LASTS,
            "`oe.contract(..., backend='feinsum')` calls the module that computes", "opt_einsum 3.4"),
