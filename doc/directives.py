@@ -44,6 +44,17 @@ class Written(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+class Effects(Written):
+    """What feinsum changes of the process."""
+
+    def write(self) -> Iterator[str]:
+        from feinsum.effects import EFFECTS
+
+        for effect in EFFECTS:
+            why = re.sub("`([^`]+)`", r"``\1``", effect.why)
+            yield from (f"``{effect.place}``", f"    Until {effect.until}: {why}{f' ({effect.of})' * bool(effect.of)}.")
+
+
 class Commands(Written):
     """Every command of the command line: what its help says, its options and its examples."""
 
@@ -353,6 +364,7 @@ def _cells(first: str, *others: str) -> Iterator[str]:
 def setup(app: Sphinx) -> dict[str, Any]:
     for name, directive in {
         "commands": Commands,
+        "effects": Effects,
         "kernel-parameters": KernelParameters,
         "skeletons": Skeletons,
         "transform-spaces": TransformSpaces,

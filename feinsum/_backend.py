@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from functools import partial
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+from feinsum.effects import lasts
 
 _DISPATCH = "opt_einsum.backends.dispatch"
 _BACKEND = "feinsum.interop.opt_einsum_backend"
@@ -23,35 +26,35 @@ def register() -> None:
     if _DISPATCH in sys.modules:
         _tell(sys.modules[_DISPATCH])
     else:
-        sys.meta_path.insert(0, _Watch())
+        sys.meta_path.insert(0, watch := _Watch())
+        lasts("sys.meta_path", watch.leave)
 
 
 def _tell(dispatch: Any) -> None:
     aliases = getattr(dispatch, "_aliases", None)  # opt_einsum 3.4 has no public way
-    if isinstance(aliases, dict):
-        aliases.setdefault("feinsum", _BACKEND)
+    if isinstance(aliases, dict) and aliases.setdefault("feinsum", _BACKEND) == _BACKEND:
+        lasts(f"{_DISPATCH}:_aliases", lambda: aliases.pop("feinsum", None))
 
 
 class _Watch(MetaPathFinder):
-    """A finder that finds one module as the others do, and has :func:`register` called after it is loaded."""
+    """A finder that finds one module as the others do, and has :func:`_tell` called after it is loaded."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _DISPATCH:
             return None
-        sys.meta_path.remove(self)
+        self.leave()
         spec = find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Telling(spec.loader)
+            spec.loader.exec_module = partial(_execute, spec.loader)  # type: ignore[method-assign]
         return spec
 
+    def leave(self) -> None:
+        """Be asked no more."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
-class _Telling(Loader):
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        _tell(module)
+def _execute(loader: Any, module: ModuleType) -> None:
+    del loader.exec_module  # and so it has the method of its class again
+    loader.exec_module(module)
+    _tell(module)

@@ -5,26 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Sequence
 from importlib import metadata
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("transforms", "tuning_db")
-
-
-class _Beside:
-    """A finder of ``feinsum.transforms`` and ``feinsum.tuning_db``, and of no other folder of the checkout."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        package, _, room = name.rpartition(".")
-        if package != "feinsum" or room not in ROOMS:
-            return None
-        # PathFinder looks for the last part of a name in the directories it is given.
-        return PathFinder.find_spec(name, [str(ROOT)], target)
 
 
 def is_checkout() -> bool:
@@ -51,6 +38,13 @@ def _packages(extra: str) -> list[str]:
 
 
 def serve() -> None:
-    """Let the rooms beside this package be imported as parts of it, if this is a checkout."""
-    if is_checkout():
-        sys.meta_path.insert(0, _Beside)  # before the finder of an editable installation, which may be of another checkout
+    """Have the rooms beside this package imported as parts of it, if this is a checkout.
+
+    No finder knows them: that of an editable installation may be of another checkout.
+    """
+    for room in ROOMS if is_checkout() else ():
+        spec = PathFinder.find_spec(f"feinsum.{room}", [str(ROOT)])  # which looks for the last part of a name
+        if spec is not None and spec.loader is not None and spec.name not in sys.modules:
+            sys.modules[spec.name] = module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            setattr(sys.modules["feinsum"], room, module)

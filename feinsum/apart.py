@@ -26,6 +26,7 @@ from collections.abc import Callable, Hashable
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
+from feinsum.effects import leave_behind
 from feinsum.ending import calling
 from feinsum.errors import SpaceError
 
@@ -78,7 +79,6 @@ class TimedStep:
 
 _here = threading.local()
 _overdue: set[Hashable] = set()
-_ways_out: list[Callable[[int], None]] = [calling.leave_behind]
 _working: weakref.WeakSet[_Work] = weakref.WeakSet()
 
 
@@ -120,11 +120,6 @@ def is_overdue(subject: Hashable) -> bool:
 def none_overdue() -> bool:
     """Whether nothing was left out in this process so far."""
     return not _overdue
-
-
-def when_left_behind(free: Callable[[int], None]) -> None:
-    """Call a function with the identifier of each thread that hangs and is left behind, to free what it holds."""
-    _ways_out.append(free)
 
 
 def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -227,8 +222,8 @@ class _Work:
         self.abandoned, thread = True, self._thread.ident
         if thread is None or late not in self.steps:  # it ends by itself
             return
-        for free in _ways_out:
-            free(thread)
+        calling.leave_behind(thread)
+        leave_behind(thread)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(Abandoned))
 
 

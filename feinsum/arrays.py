@@ -92,6 +92,16 @@ def is_identifier(name: object) -> bool:
     )
 
 
+def axes_in(text: str) -> list[str]:
+    """The axes of a shape that is one text, such as ``20x20``; none of any other text.
+
+    >>> axes_in("20x20"), axes_in("3, 4"), axes_in("2 * E"), axes_in("maximum"), axes_in("20")
+    (['20', '20'], ['3', '4'], ['2', 'E'], [], [])
+    """
+    axes = re.split(r"\s*[x×*,]\s*", text)
+    return axes if len(axes) > 1 and all(re.fullmatch(r"\w+", axis) for axis in axes) and not is_identifier(text) else []
+
+
 def format_axis(axis: Axis) -> str:
     """``35``, ``E`` or ``∞``."""
     return "∞" if axis == math.inf else str(axis)
@@ -100,8 +110,7 @@ def format_axis(axis: Axis) -> str:
 def _axis(axis: Any, k: int, name: str) -> Axis:
     if isinstance(axis, str):
         if not is_identifier(axis):
-            lengths = re.split(r"\s*[x×*,]\s*", axis)
-            meant = f"; write the shape ({', '.join(lengths)})" if len(lengths) > 1 and all(lengths) else ""
+            meant = f"; write the shape ({', '.join(axes)})" if (axes := axes_in(axis)) else ""
             raise ShapeError(
                 f"axis {k} of '{name}' is {axis!r}; a long axis is named by an identifier of C that is no keyword{meant}"
             )

@@ -3,6 +3,11 @@
 pyopencl and loopy keep SQLite files in ``~/.cache/pytools`` and raise whatever SQLite raises, so that one damaged file
 would make every kernel impossible.  Here such a file counts as missing: its name goes to the log, and its dictionary lives
 in memory until the process ends.
+
+loopy 2025.2 opens six caches as it is imported, and so makes six files where there are none.  pytools 2026.1 tells SQLite
+that nothing has to reach the disk at once, but only after it made the table, so that a first import would wait for the
+disk 24 times: some milliseconds with a good one, much more where home directories come over a network.  So SQLite is told
+before.
 """
 
 from __future__ import annotations
@@ -14,26 +19,25 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from feinsum.effects import replace
+
 _log = logging.getLogger(__name__)
 
 _SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT NOT NULL)"
 """That of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
 
 
-@functools.lru_cache(maxsize=1)
 def go_round_damage() -> None:
     """Let the persistent dictionaries of pytools, in all of this process, do without files that cannot be used."""
-    from pytools import persistent_dict
-
-    base, once = persistent_dict._PersistentDictBase, persistent_dict.WriteOncePersistentDict
-    base.__init__ = _opened(base.__init__)
-    base._exec_sql_fn = _executed(base._exec_sql_fn)
-    once._fetch_uncached = _fetched(once._fetch_uncached)
+    replace("pytools.persistent_dict:_PersistentDictBase.__init__", _opened)
+    replace("pytools.persistent_dict:_PersistentDictBase._exec_sql_fn", _executed)
+    replace("pytools.persistent_dict:WriteOncePersistentDict._fetch_uncached", _fetched)
 
 
 def _opened(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def opened(self: Any, *arguments: Any, **options: Any) -> None:
+        self._is_new = True
         try:
             init(self, *arguments, **options)
         except (OSError, sqlite3.DatabaseError) as error:
@@ -46,6 +50,8 @@ def _executed(execute: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[Any
     @functools.wraps(execute)
     def executed(self: Any, statement: Callable[[], Any]) -> Any:
         try:
+            if vars(self).pop("_is_new", False):
+                self.conn.execute("PRAGMA synchronous = OFF")
             return execute(self, statement)
         except sqlite3.IntegrityError:  # a key that is there already, which the caller wants to know
             raise

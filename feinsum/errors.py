@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,6 +27,13 @@ class FeinsumError(Exception):
 def reason(error: Exception) -> str:
     """The text of an error of feinsum's, or type and text of another."""
     return str(error) if isinstance(error, FeinsumError) else told(error)
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether memory is short: not where numpy was asked for an array larger than all memory, a mistake of who asked."""
+    size = math.prod(getattr(error, "shape", ())) * getattr(getattr(error, "dtype", None), "itemsize", 0)
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
+    return isinstance(error, MemoryError) and size <= most
 
 
 def require_of_system(error: Exception) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from feinsum.apart import TimedStep, apart, is_overdue
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import TransformError
+from feinsum.errors import TransformError, is_shortage
 from feinsum.interrupts import load
 from feinsum.space import Missed, TransformSpace
 from feinsum.space.attempts import asking, is_deadly
@@ -176,9 +176,9 @@ def _loaded(name: str, load: Callable[[], Any], code: str = "") -> Any:
     try:
         with TimedStep(subject, f"loading the transform spaces of '{name}'"), asking(code):
             return load()
-    except MemoryError:
-        raise
     except Exception as error:
+        if is_shortage(error):
+            raise
         what = error.msg if isinstance(error, SyntaxError) else error
         logger.warning(
             "the transform spaces of '%s' cannot be loaded: %s: %s%s", name, type(error).__name__, what, _place(error)

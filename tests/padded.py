@@ -17,8 +17,8 @@ from players import build_unoptimised
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.executable import build
-from feinsum.compile.pause import deprecations_paused
 from feinsum.devices import DeviceProfile
+from feinsum.effects import deprecations_paused
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy

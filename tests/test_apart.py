@@ -19,12 +19,13 @@ from plugins import install, installing
 import feinsum as fe
 from feinsum import apart as apart_module
 from feinsum.apart import VARIABLE, TimedStep, apart, is_overdue
-from feinsum.compile.pause import Pause
 from feinsum.devices import Device
+from feinsum.effects import Pause
 from feinsum.errors import FeinsumError, SpaceError
 
 PACKAGE = '''
 import sys, time
+import numpy as np
 from feinsum.space import space
 from feinsum.subscripts import parse_subscripts
 
@@ -59,6 +60,8 @@ def odd(t_unit, match, problem, **configuration):
     hang("transform")
     if WAY == "is short of memory":
         raise MemoryError
+    if WAY == "asks for too much":
+        np.empty(1 << 60, np.uint8)
     if WAY == "exits":
         sys.exit(5)
     if WAY == "raises what cannot be told":
@@ -230,6 +233,7 @@ def test_a_limit_that_is_no_number_is_the_default(monkeypatch: pytest.MonkeyPatc
         "returns part",
         "returns another kernel",
         "raises what cannot be told",
+        "asks for too much",
     ],
 )
 def test_a_space_that_goes_wrong_is_passed_over(way: Callable[[str], None], cpu: Device, wrong: str) -> None:

@@ -129,6 +129,7 @@ def test_notation_of_scalars_and_ellipses() -> None:
         (["ij,jk->ik", "--size", "i=20x20"], "or 1e6; each index has one of its own: --size i=20,j=20"),
         (["ij,jk->ik", "--size", "20x20"], "--size is '20x20'; write --size NAME=VALUE, as in --size i=20,j=20"),
         (["ij->i", "--shape", "D=20x20"], "--shape D=20x20: axes are separated by commas; write --shape D=20,20"),
+        (["ij->i", "--shape", "D=20,3×4"], "--shape D=20,3×4: axes are separated by commas; write --shape D=20,3,4"),
         (["ij->i", "--shape", "20,20"], "--shape is '20,20'; write --shape NAME=VALUE, as in --shape A=20,20"),
         ([*PRODUCT, "--timeout", "10s"], "'10s' has a unit; give the number of seconds alone, 10"),
         ([*PRODUCT, "--timeout", "1.5h"], "'1.5h' has a unit; give the number of seconds alone, 5400"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from einsums import check_against_numpy, inputs
 
 import feinsum as fe
+from feinsum.compile import executable as executable_module
 from feinsum.compile.alignment import loosened, required_alignments
 from feinsum.compile.hosted import computes_in_host_memory, is_aligned, new_array, show_to_host, wrap
 from feinsum.compile.pages import large_pages
@@ -204,9 +206,37 @@ def test_a_loosened_program_declares_the_alignment_of_its_vectors() -> None:
     source = "__builtin_nontemporal_store(x, (__global double8 *) (c + to)); y = *(__global float4 const *) a;"
     found = loosened(program(source), 16)
     assert found.source.startswith("typedef double8 feinsum_double8_at_16 __attribute__((aligned(16)));\n")
-    assert "(__global feinsum_double8_at_16 *) (c + to)" in found.source
+    assert "_store((feinsum_double8_at_16) (x), (__global feinsum_double8_at_16 *) (c + to));" in found.source
     assert "(__global float4 const *) a" in found.source
     assert tuple(required_alignments(found).values()) == (16, 16, 8)
+
+
+def test_launches_do_not_wait_for_a_kernel_that_is_loosened(
+    cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compiler takes a second, in which other threads go on with the kernel that there is."""
+    e = fe.einsum("ej,ij->ei", fe.array("u", ("E", 8)), fe.array("D", (8, 8)))
+    executable = fe.generate(e, cpu, store, {"E": 100})._executable
+    begun, released = threading.Event(), threading.Event()
+    made = executable_module.build
+
+    def build(*arguments: Any) -> Any:
+        begun.set()
+        assert released.wait(60)
+        return made(*arguments)
+
+    monkeypatch.setattr(executable_module, "build", build)
+    with ThreadPoolExecutor() as pool:
+        first, second = (pool.submit(executable.loosened, 8) for _ in range(2))
+        assert begun.wait(60)
+        kernel = fe.generate(e, cpu, store, {"E": 100})
+        arrays = inputs(e, {"E": 100})
+        launched = pool.submit(kernel, **arrays)
+        try:
+            check_against_numpy(e, arrays, launched.result(60))
+        finally:
+            released.set()
+        assert first.result() is second.result()
 
 
 @pytest.mark.parametrize("length", [40_000, 1 << 22], ids=["past the memory", "past size_t"])

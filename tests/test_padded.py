@@ -25,8 +25,8 @@ from test_spaces import (
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program
-from feinsum.compile.pause import deprecations_paused
 from feinsum.devices import Device
+from feinsum.effects import deprecations_paused
 from feinsum.errors import TransformError
 from feinsum.registry import find_space
 from feinsum.space import TransformSpace

@@ -16,9 +16,9 @@ from pymbolic.mapper import CachedMapper
 
 import feinsum as fe
 from feinsum.compile.keys import full_keys_paused
-from feinsum.compile.pause import Pause, collector_paused
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
+from feinsum.effects import Pause, collector_paused
 from feinsum.registry import find_space
 
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ def test_loopy_is_loaded_without_waiting_for_the_disk(tmp_path: Path) -> None:
     """SQLite hears that before it makes a cache of loopy; these work, and others are as they were."""
     script = """
 import sqlite3
-from feinsum.compile.loading import load_loopy
+from feinsum.interrupts import load
 connect, heard = sqlite3.connect, []
 def traced(*arguments, **options):
     connection = connect(*arguments, **options)
@@ -98,22 +98,24 @@ def traced(*arguments, **options):
     connection.set_trace_callback(heard[-1].append)
     return connection
 sqlite3.connect = traced
-load_loopy()
+load("loopy")
 sqlite3.connect = connect
-assert heard, "loopy has no caches any more: feinsum.compile.loading can go"
+assert heard, "loopy has no caches any more"
 print({statements[0] for statements in heard}, all("CREATE TABLE" in statements[1] for statements in heard))
 from loopy.schedule import schedule_cache
-from pytools import persistent_dict
-print(len(schedule_cache), persistent_dict.sqlite3 is sqlite3)
+from pytools.persistent_dict import WriteOncePersistentDict
+other = WriteOncePersistentDict("other", container_dir=".", safe_sync=True)
+print(len(schedule_cache), other.conn.execute("PRAGMA synchronous").fetchone())
 """
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["{'PRAGMA synchronous = OFF'} True", "0 True"]
+    assert done.stdout.splitlines() == ["{'PRAGMA synchronous = OFF'} True", "0 (1,)"]
 
 
 def test_keys_without_keywords_find_what_pymbolic_keyed() -> None:

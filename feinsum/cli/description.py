@@ -8,7 +8,6 @@ Subscripts are numpy's.  The axes come from ``--shape NAME=AXES``, one an operan
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -16,6 +15,7 @@ from typing import Any
 
 import click
 
+from feinsum.arrays import axes_in
 from feinsum.einsum import Array, Axis, BatchedEinsum, array, batched_einsum
 from feinsum.epilogue.text import read_at
 from feinsum.subscripts import INDEX_LETTERS, parse_subscripts
@@ -141,14 +141,9 @@ def _length(name: str, text: str) -> int:
         length = _rounded(text)
     if length < 0:
         message = f"--size {name}={text}: a length is a whole number such as 20, 100_000 or 1e6"
-        several = f"; each index has one of its own: {_SEVERAL}" if _PRODUCT.fullmatch(text) else ""
+        several = "; each index has one of its own: --size i=20,j=20" if axes_in(text) else ""
         raise click.UsageError(message + several)
     return length
-
-
-_PRODUCT = re.compile(r"\w+(\s*[x×*]\s*\w+)+")
-"""A shape as others write it: ``20x20``."""
-_SEVERAL = "--size i=20,j=20"
 
 
 def _rounded(text: str) -> int:
@@ -166,12 +161,12 @@ def _rounded(text: str) -> int:
 
 def _axes(name: str, text: str) -> tuple[Axis, ...]:
     """``3,20,E`` as a shape; nothing is the shape of a scalar."""
-    if re.match(r"\d", text) and _PRODUCT.fullmatch(text):
-        axes = ",".join(re.split(r"\s*[x×*]\s*", text))
-        raise click.UsageError(f"--shape {name}={text}: axes are separated by commas; write --shape {name}={axes}")
     words = [word.strip() for word in text.strip("()").split(",")] if text.strip("()") else []
     if words and not words[-1]:
         words.pop()  # as in (20,)
+    if any(map(axes_in, words)):
+        axes = ",".join(axis for word in words for axis in axes_in(word) or [word])
+        raise click.UsageError(f"--shape {name}={text}: axes are separated by commas; write --shape {name}={axes}")
     return tuple(_axis(word) for word in words)
 
 

@@ -23,6 +23,7 @@ _POINTER = re.compile(
     r"(\s*\)\s*\(*\s*&?\s*(\w+))?"
 )
 """A pointer to vectors in global memory, and the name after it where it is a cast: ``(__global double8 *) (out + to)``."""
+_STORE = re.compile(r"(__builtin_nontemporal_store\()(.*?), (\(__global (feinsum_\w+) \*\))")
 
 
 def required_alignments(program: Program) -> dict[str, int]:
@@ -57,7 +58,8 @@ def common_alignment(arrays: Iterable[np.ndarray[Any, Any]]) -> int:
 def loosened(program: Program, alignment: int) -> Program:
     """The same program for arrays that begin at multiples of `alignment` bytes.
 
-    Pointers to longer vectors become pointers to vectors that are declared with this alignment.
+    Pointers to longer vectors become pointers to vectors that are declared with this alignment.  The value of a store past
+    the caches is made one of these, too: clang 15 (in PoCL 3.1) takes the alignment of the store from it.
     """
     declared: dict[str, str] = {}
 
@@ -69,5 +71,5 @@ def loosened(program: Program, alignment: int) -> Program:
         declared[name] = f"typedef {scalar}{lanes} {name} __attribute__((aligned({alignment})));\n"
         return found[0].replace(f"{scalar}{lanes}", name, 1)
 
-    source = _POINTER.sub(declare, program.source)
+    source = _STORE.sub(r"\1(\4) (\2), \3", _POINTER.sub(declare, program.source))
     return replace(program, source="".join(declared.values()) + source)

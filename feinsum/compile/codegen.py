@@ -16,8 +16,8 @@ from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Var
 
 from feinsum.compile.keys import full_keys_paused
 from feinsum.compile.ordered import any_order_paused
-from feinsum.compile.pause import Pause, deprecations_paused
 from feinsum.compile.program import Argument, Extent, Launch, Program
+from feinsum.effects import Pause, deprecations_paused
 from feinsum.errors import TransformError, told
 from feinsum.lower.epilogue import GivenAtCall
 from feinsum.lower.same_bytes import without_copies

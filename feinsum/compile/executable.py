@@ -81,7 +81,7 @@ class Executable:
         values = {a.name for a in program.arguments if a.kind in ("length", "scalar")}
         self._known: dict[tuple[int, ...], list[tuple[Any, Geometry]]] = {}
         self._loosened: dict[int, Executable] = {}
-        self._lock = threading.Lock()
+        self._lock, self._loosening = threading.Lock(), threading.Lock()
         self._kernels = {launch.kernel: cl.Kernel(built, launch.kernel) for launch in program.launches}
         for launch in program.launches:
             self._kernels[launch.kernel].set_scalar_arg_dtypes(
@@ -108,14 +108,15 @@ class Executable:
 
         Where the driver refuses vectors of such an alignment it is this kernel, whose arrays are copied.
         """
-        with self._lock:
-            if alignment not in self._loosened:
-                try:
-                    self._loosened[alignment] = build(self.context, loosened(self.program, alignment))
-                except TransformError as error:
-                    logger.info("arrays that begin between vectors are copied: %s", error)
-                    self._loosened[alignment] = self
-            return self._loosened[alignment]
+        if alignment not in self._loosened:
+            with self._loosening:  # not the lock of launches, for which other threads would wait as long as compilers take
+                if alignment not in self._loosened:
+                    try:
+                        self._loosened[alignment] = build(self.context, loosened(self.program, alignment))
+                    except TransformError as error:
+                        logger.info("arrays that begin between vectors are copied: %s", error)
+                        self._loosened[alignment] = self
+        return self._loosened[alignment]
 
     @property
     def binary(self) -> bytes:

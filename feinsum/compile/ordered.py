@@ -8,30 +8,30 @@ process is ``if (j <= 9 && i <= 9)`` in another, the same kernel as source that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from loopy.codegen import loop
 from loopy.kernel.data import HardwareConcurrentTag, VectorizeTag
 from loopy.schedule import get_insn_ids_for_block_at
 
-from feinsum.compile.pause import Pause
-
-_as_in_loopy = loop.set_up_hw_parallel_loops
+from feinsum.effects import Replaced
 
 
-def _in_order(codegen_state: Any, schedule_index: int, next_func: Any, hw_inames_left: list[str] | None = None) -> Any:
+def _in_order(set_up: Callable[..., Any]) -> Callable[..., Any]:
     """Loopy's function, which takes the last of the remaining names and calls itself with the others."""
-    if hw_inames_left is None:
-        kernel = codegen_state.kernel
-        insns = get_insn_ids_for_block_at(kernel.linearization, schedule_index)
-        shared = {x for i in insns for x in kernel.insn_inames(i) if kernel.iname_tags_of_type(x, HardwareConcurrentTag)}
-        hw_inames_left = sorted(x for x in shared if not kernel.iname_tags_of_type(x, VectorizeTag))
-    return _as_in_loopy(codegen_state, schedule_index, next_func, hw_inames_left)
+
+    def in_order(codegen_state: Any, schedule_index: int, next_func: Any, hw_inames_left: list[str] | None = None) -> Any:
+        if hw_inames_left is None:
+            kernel = codegen_state.kernel
+            insns = get_insn_ids_for_block_at(kernel.linearization, schedule_index)
+            shared = {
+                x for i in insns for x in kernel.insn_inames(i) if kernel.iname_tags_of_type(x, HardwareConcurrentTag)
+            }
+            hw_inames_left = sorted(x for x in shared if not kernel.iname_tags_of_type(x, VectorizeTag))
+        return set_up(codegen_state, schedule_index, next_func, hw_inames_left)
+
+    return in_order
 
 
-def _take_any_order(on: bool) -> None:
-    loop.set_up_hw_parallel_loops = _as_in_loopy if on else _in_order
-
-
-any_order_paused = Pause(lambda: loop.set_up_hw_parallel_loops is _as_in_loopy, _take_any_order)
+any_order_paused = Replaced("loopy.codegen.loop:set_up_hw_parallel_loops", _in_order)
 """Inside, the conditions of the code that loopy generates have the same order in every process."""

@@ -13,8 +13,8 @@ from loopy.diagnostic import LoopyError
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.indices import has_large, index_dtype
 from feinsum.compile.keys import full_keys_paused
-from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.program import Extent, Program
+from feinsum.effects import deprecations_paused
 from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
 from feinsum.epilogue.tree import Number, Sum, walk

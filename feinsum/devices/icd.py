@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from feinsum.devices.store import cache_directory, private_temporary_directory
+from feinsum.effects import set_variable
 from feinsum.errors import DeviceError
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def activate(libraries: Iterable[str]) -> None:
     """Let this process, and those it starts, see `libraries`; without effect once OpenCL has been called."""
     libraries = tuple(libraries)
     if users_choice() is None or set(libraries) != set(find_libraries()):
-        os.environ[VARIABLE] = str(vendors_directory(libraries))
+        set_variable(VARIABLE, str(vendors_directory(libraries)))
 
 
 def _directories() -> Iterator[Path]:

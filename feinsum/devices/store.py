@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from feinsum.effects import set_variable
 from feinsum.errors import require_of_system
 
 _log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ def provide_cache() -> None:
 
     cache = platformdirs.user_cache_path("feinsum")
     if _writable(cache) != cache:
-        os.environ["XDG_CACHE_HOME"] = str(private_temporary_directory())
+        set_variable("XDG_CACHE_HOME", str(private_temporary_directory()))
 
 
 def unwritable() -> str:

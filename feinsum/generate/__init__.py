@@ -13,8 +13,10 @@ from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.devices.opencl import wake_compiler
 from feinsum.devices.store import unwritable
+from feinsum.effects import collector_paused
 from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import DeviceError, TransformError, ValidationError, reason
+from feinsum.interrupts import load
 from feinsum.lengths import require_mapping
 
 if TYPE_CHECKING:
@@ -99,7 +101,6 @@ def generate(
 
 def _answer(job: KernelJob, place: Place, began: float) -> tuple[Any, Answer, Executable]:
     """A glance at the store, then the answer that some process stored, or else what is found now, and its executable."""
-    from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import store_answer, stored_answer
 
     glance = place.glance()
@@ -148,8 +149,6 @@ def expectation(
 def _expectation(
     e: BatchedEinsum, device: Device, database: Database | str | os.PathLike[str] | None, sizes: Mapping[str, int] | None
 ) -> tuple[str, float | None]:
-    from feinsum.compile.loading import load_loopy
-    from feinsum.compile.pause import collector_paused
     from feinsum.generate.answers import stored_answer
     from feinsum.generate.freshness import Place
 
@@ -159,7 +158,7 @@ def _expectation(
     if answer is not None:
         origin = answer.origin
     else:
-        load_loopy()
+        load("loopy")
         from feinsum.candidates.ladder import candidates
 
         with collector_paused:
@@ -197,9 +196,8 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
     for which a space took too long, or one that replaces an exact record's kernel: it was built here when it was tuned, so
     its present failure may pass.
     """
-    from feinsum.compile.loading import load_loopy
 
-    load_loopy()  # first, as the modules below import it or parts of it
+    load("loopy")  # first, as the modules below import it or parts of it
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
     from feinsum.generate.answers import Answer

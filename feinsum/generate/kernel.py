@@ -20,6 +20,7 @@ from feinsum.ending import calling
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.calls import Bound, Calls, Repeat
 from feinsum.generate.workshop import KernelJob
+from feinsum.interrupts import load
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -117,9 +118,7 @@ class Kernel:
 
         :raises TransformError: if the space that made it has another version by now.
         """
-        from feinsum.compile.loading import load_loopy
-
-        load_loopy()
+        load("loopy")
         from feinsum.compile.realize import transformed
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)

@@ -29,6 +29,7 @@ from feinsum.generate import generate, is_stored
 from feinsum.generate.cache import kernel_cache
 from feinsum.generate.kernel import Kernel
 from feinsum.generate.saving import einsum_data, einsum_from
+from feinsum.interrupts import load
 
 logger = logging.getLogger(__name__)
 
@@ -141,12 +142,11 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # drivers print as they like
     first = json.loads(sys.stdin.readline())
-    from feinsum.compile.loading import load_loopy
     from feinsum.devices import device as choose_device
 
     device = choose_device(first["device"])
     device.context  # noqa: B018  # opened while the first kernel is still to come
-    load_loopy()
+    load("loopy")
     answers.write("ready\n")
     for line in sys.stdin:
         data = json.loads(line)

@@ -15,11 +15,11 @@ from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program, is_for_opencl, silenced, type_limits
 from feinsum.compile.executable import build
-from feinsum.compile.pause import deprecations_paused
 from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
+from feinsum.effects import deprecations_paused
 from feinsum.errors import SpaceError, TransformError, reason
 from feinsum.generate import expected_sizes
 from feinsum.generate.workshop import KernelJob

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from types import TracebackType
 
 from feinsum.apart import TimedStep
-from feinsum.errors import told
+from feinsum.errors import is_shortage, told
 from feinsum.space.attempts import asking
 from feinsum.space.space import TransformSpace
 
@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 class Missed:
     """A context that an exception of a space leaves quietly, after a warning; what stands behind it is the answer then.
 
-    The space has a time limit (:mod:`feinsum.apart`).  That the memory is short is no fault of it.
+    The space has a time limit (:mod:`feinsum.apart`).  That the memory is short is no fault of it
+    (:func:`feinsum.errors.is_shortage`).
 
     ::
 
@@ -60,7 +61,7 @@ class Missed:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
         self._asked.__exit__(kind, error, trace)
         self._noted.__exit__(None, None, None)
-        if not isinstance(error, Exception) or isinstance(error, (MemoryError, self._passing)):
+        if not isinstance(error, Exception) or isinstance(error, self._passing) or is_shortage(error):
             return False
         self.error = error
         if not isinstance(error, self._expected):

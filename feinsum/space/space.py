@@ -40,7 +40,7 @@ from feinsum.apart import remembered
 from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.errors import FeinsumError, SpaceError, TransformError, told
+from feinsum.errors import FeinsumError, SpaceError, TransformError, is_shortage, told
 from feinsum.interrupts import load
 from feinsum.parameters import Parameter, described_parameters
 from feinsum.space.instance import Instance
@@ -296,12 +296,14 @@ class TransformSpace:
         letters = {own: letter for letter, own in roles.indices.items()}
         try:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
-        except (FeinsumError, MemoryError):
+        except FeinsumError:
             raise
         except load("loopy.diagnostic").ExpressionNotAffineError as error:
             # Constraints judge einsums, which do not say that a rule reads through an index array.
             raise TransformError(f"space '{self.name}' takes no operand read through an index array: {error}") from error
         except Exception as error:  # a bug of a space is a miss, never the end of a program
+            if is_shortage(error):
+                raise
             raise SpaceError(f"space '{self.name}' fails on {dict(configuration)}: {told(error)}") from error
         if (reason := load("feinsum.match").why_another(result, t_unit, match)) is not None:
             raise SpaceError(

@@ -1,18 +1,20 @@
 """Bounds that the kernel sets: a loop up to a temporary that is one number is a loop up to the number.
 
 n = 2*m
-y = sum(j, a[j])  for 0 <= j < n        ──▶   y = sum(j, a[j])  for 0 <= j < 2*m
+k = n + 1
+y = sum(j, a[j])  for 0 <= j < k        ──▶   y = sum(j, a[j])  for 0 <= j < 2*m + 1
 """
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections import Counter
+from collections.abc import Mapping, MutableMapping
 
 import islpy as isl
 import loopy as lp
 from pymbolic.primitives import Variable
 
-from feinsum.match.domain import Length, find_parameters, write_affine
+from feinsum.match.domain import find_parameters, write_affine
 from feinsum.match.indices import collect_affine
 from feinsum.match.source import Source
 
@@ -20,21 +22,29 @@ PARAM = isl.dim_type.param
 
 
 def fix_bounds(source: Source, notes: MutableMapping[str, str]) -> Source:
-    """The kernel with bounds that are temporaries put in where these are set once, to a number or an
-    affine expression of value arguments.
+    """The kernel with bounds that are temporaries put in where these are set once, to a number or an affine expression of
+    value arguments and of such temporaries.
 
     :param notes: takes, by its id, what was done with an instruction.
     """
     kernel = source.kernel
-    values = {name: found for name in _bounds(kernel) if (found := _find_value(source, name)) is not None}
-    if not values:
+    parameters = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
+    bounds = sorted(parameters & kernel.temporary_variables.keys())
+    setting, values = _find_values(source) if bounds else ({}, {})
+    bounds = [name for name in bounds if name in setting]
+    if not bounds:
         return source
-    dropped = frozenset(insn_id for insn_id, _ in values.values())
+    dropped: set[str] = set()
+    for name in reversed(setting):
+        readers = {insn.id for insn in kernel.instructions if name in insn.read_dependency_names()}
+        if readers <= dropped and (readers or name in bounds):
+            dropped.add(setting[name])
     notes.update((insn_id, "its value is put in as a bound") for insn_id in dropped)
     domains = []
     for domain in kernel.domains:
-        for name, (_, value) in values.items():
+        for name in bounds:
             if name in domain.get_var_names(PARAM):
+                value = write_affine({x: c for x, c in values[name].items() if x and c}, values[name][""])
                 used = ", ".join((name, *sorted(find_parameters(value))))
                 equal = isl.BasicSet(f"[{used}] -> {{ : {name} = {value} }}")
                 domain = domain.align_params(equal.get_space())
@@ -47,25 +57,36 @@ def fix_bounds(source: Source, notes: MutableMapping[str, str]) -> Source:
         for insn in kernel.instructions
         if insn.id not in dropped
     ]
-    temporaries = {name: variable for name, variable in kernel.temporary_variables.items() if name not in values}
+    temporaries = {name: v for name, v in kernel.temporary_variables.items() if setting.get(name) not in dropped}
     changed = kernel.copy(domains=domains, instructions=instructions, temporary_variables=temporaries)
     return Source.of(source.t_unit.with_kernel(changed), kernel.name)
 
 
-def _bounds(kernel: lp.LoopKernel) -> list[str]:
-    """The temporaries that bound loops."""
-    names = {name for domain in kernel.domains for name in domain.get_var_names(PARAM)}
-    return sorted(names & kernel.temporary_variables.keys())
+def _find_values(source: Source) -> tuple[dict[str, str], dict[str, Counter[str]]]:
+    """The temporaries that are one number: the instruction that sets each, after those that it is set from, and its
+    coefficients in value arguments.
 
-
-def _find_value(source: Source, name: str) -> tuple[str, Length] | None:
-    """The instruction that sets a temporary, and its value in value arguments; None if others set or read it."""
+    One that is set from itself, or by several instructions, is none.
+    """
     kernel = source.kernel
-    users = [insn for insn in kernel.instructions if name in insn.dependency_names() | {*insn.assignee_var_names()}]
-    if len(users) != 1 or not isinstance(users[0], lp.Assignment) or users[0].predicates:
-        return None
-    value = users[0].expression
-    terms = collect_affine(value, frozenset(filter(source.is_parameter, kernel.arg_dict)))
-    if terms is None or isinstance(value, bool) or users[0].assignee != Variable(name):
-        return None
-    return users[0].id, write_affine({x: c for x, c in terms.items() if x}, terms.get("", 0))
+    count = Counter(name for insn in kernel.instructions for name in insn.assignee_var_names())
+    once = {
+        insn.assignee.name: insn
+        for insn in kernel.instructions
+        if isinstance(insn, lp.Assignment) and isinstance(insn.assignee, Variable) and count[insn.assignee.name] == 1
+        if not insn.predicates and not isinstance(insn.expression, bool)
+    }
+    left = once.keys() & kernel.temporary_variables.keys()
+    setting: dict[str, str] = {}
+    values: dict[str, Counter[str]] = {name: Counter([name]) for name in filter(source.is_parameter, kernel.arg_dict)}
+    found: dict[str, Mapping[str, int]] | None = None
+    while found is None or found:
+        known = frozenset(values)
+        affine = {name: collect_affine(once[name].expression, known) for name in sorted(left - known)}
+        found = {name: terms for name, terms in affine.items() if terms is not None}
+        for name, terms in found.items():
+            setting[name], values[name] = once[name].id, Counter()
+            for x, c in terms.items():
+                for y, d in values.get(x, Counter([x])).items():
+                    values[name][y] += c * d
+    return setting, values
