@@ -50,9 +50,9 @@ class Effects(Written):
     def write(self) -> Iterator[str]:
         from feinsum.effects import EFFECTS
 
-        for effect in EFFECTS:
-            why = re.sub("`([^`]+)`", r"``\1``", effect.why)
-            yield from (f"``{effect.place}``", f"    Until {effect.until}: {why}{f' ({effect.of})' * bool(effect.of)}.")
+        for (until, why, of), effects in groupby(EFFECTS, lambda effect: (effect.until, effect.why, effect.of)):
+            text = re.sub("`([^`]+)`", r"``\1``", f"Until {until}: {why}{f' ({of})' * bool(of)}.")
+            yield from (", ".join(f"``{effect.place}``" for effect in effects), f"    {text}")
 
 
 class Commands(Written):

@@ -21,7 +21,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any
 
-_LASTS, _MAKING, _ENDS = "undo()", "no thread makes a kernel", "the process ends"
+_LASTS, _MAKING, _ENDS = "`undo()` is called", "no thread makes a kernel", "the process ends"
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Effect:
 _PYTOOLS = ("_PersistentDictBase.__init__", "_PersistentDictBase._exec_sql_fn", "WriteOncePersistentDict._fetch_uncached")
 
 EFFECTS = (
-    Effect("sys.meta_path", ("_backend",), "opt_einsum is imported, or undo()",
+    Effect("sys.meta_path", ("_backend",), "opt_einsum is imported, or `undo()` called",
            "a finder learns that opt_einsum is imported, which then has to be told of feinsum", "opt_einsum 3.4"),
     Effect("opt_einsum.backends.dispatch:_aliases", ("_backend",), _LASTS,
            "`oe.contract(..., backend='feinsum')` calls the module that computes", "opt_einsum 3.4"),
     Effect("sys.modules", ("_checkout", "canonicalization.bliss", "registry"), _ENDS,
-           "some are not where Python looks: spaces and records of a checkout, igraph's extension, files of spaces"),
+           "some modules are not where Python looks: those of a checkout, igraph's extension, and files of spaces"),
     *(Effect(f"pytools.persistent_dict:{name}", ("caches",), _LASTS,
              "a damaged file among the caches of loopy and pyopencl costs time and nothing else, and so does a full disk;"
              " no disk is waited for where a cache is made", "pytools 2025.1 to 2026.1") for name in _PYTOOLS),
@@ -62,18 +62,18 @@ EFFECTS = (
     Effect("loopy:CACHING_ENABLED", ("compile.codegen",), _MAKING,
            "loopy would keep every kernel that is tried on disk, without a bound"),
     Effect("pymbolic.mapper:CachedMapper.get_cache_key", ("compile.keys",), _MAKING,
-           "a key that is always the same is made once", "pymbolic 2025.1"),
+           "the same key is not made again at every node of an expression", "pymbolic 2025.1"),
     Effect("gc", ("effects",), _MAKING,
            "looking through loopy's objects, which live on, would take a tenth of the time"),
     Effect("signal", ("interrupts",), "the module is imported",
            "handlers of Python wait while a binary module is imported, which they would leave in pieces"),
     Effect("os.environ:OCL_ICD_VENDORS", ("devices.icd",), _LASTS,
-           "the loader of OpenCL finds drivers that pip and conda installed; a value of the user's stays"),
+           "the loader of OpenCL finds the drivers that pip and conda installed; your own value stays"),
     Effect("os.environ:XDG_CACHE_HOME", ("devices.store",), _LASTS,
-           "where the user's cache cannot be written, pyopencl and PoCL need another"),
+           "where your cache directory cannot be written, pyopencl and PoCL need another"),
     Effect("os.environ:FEINSUM_TRANSFORMS", ("registry",), _ENDS,
-           "processes that tune have the files that `registry.add_file` was given"),
-    Effect("atexit", ("ending", "apart"), _ENDS, "the end of the process waits for calls of drivers, and for no candidate"),
+           "worker processes load the files that `registry.add_file` was given, too"),
+    Effect("atexit", ("ending", "apart"), _ENDS, "the end waits for calls of drivers, and for no candidate"),
     Effect("os.register_at_fork", ("ending",), _ENDS, "a forked process has none of the threads that are in drivers"),
     Effect("warnings.filters", ("search.tpe",), "the search has begun", "Optuna warns that its sampler is experimental"),
     Effect("optuna.logging", ("search.tpe",), "the search has begun", "Optuna prints a line for each search"),
