@@ -103,7 +103,7 @@ def cpu(request: pytest.FixtureRequest) -> Device:
 def player() -> Device:
     """A CPU device that can play a sub-group of 32 with shuffles, as :mod:`players` has it do."""
     import feinsum as fe
-    from feinsum.devices.ptx import SUB_GROUP
+    from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 
     try:
         device = fe.device("intel")

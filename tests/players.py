@@ -8,7 +8,7 @@ import feinsum as fe
 from feinsum.compile.executable import Executable
 from feinsum.compile.program import Program
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 
 UNOPTIMISED = ("-cl-opt-disable",)
 """What is proved is which lane computes what from where; Intel's compiler takes 7 to 15 times as long to make it quick.

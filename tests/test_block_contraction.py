@@ -20,7 +20,7 @@ from pymbolic.primitives import Variable
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.realize import realize
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.devices.vendors.nvidia import NVIDIA
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
@@ -39,6 +39,7 @@ from feinsum.skeletons.block_tiles import (
     write,
 )
 from feinsum.skeletons.block_tiles.fragments import fragments
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.validate import Workload
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "fp64-mma-m16n8k16", "tf32-mma-m16n8k8", MULTIPLY_ADD)
@@ -349,7 +350,7 @@ def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device)
     t_unit = generate_loopy(fe.batched_einsum("ij,jk->ik", [[(a, b), fe.array("X", (24, 8))]]))
     m = match_einsum(t_unit)
     names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
-    plan = blocks(pipeline=TilePipeline.parse("async 2"))
+    plan = blocks(pipeline=TilePipeline.parse("async 2"), vendor=NVIDIA)
     with pytest.raises(TransformError, match="is computed, so it cannot be copied asynchronously"):
         write(t_unit, m.relabel(names, (0, 1)), plan, {"i": 20, "j": 24, "k": 8})
 
@@ -531,8 +532,12 @@ def test_plans_that_do_not_fit_an_einsum_are_refused(plan: BlockTiles, message: 
     ("changes", "message"),
     [
         ({"prefetch": True}, "fragments of 2 steps of .* are not loaded a step ahead"),
-        ({"prefetch": True, "pipeline": TilePipeline(True, 2), "depths": {"j": 12}}, "fragments of 3 steps"),
-        ({"prefetch": True, "pipeline": TilePipeline(True, 2), "several": False}, "fragments of 2 steps"),
+        (
+            {"prefetch": True, "pipeline": TilePipeline(True, 2), "vendor": NVIDIA, "depths": {"j": 12}},
+            "fragments of 3 steps",
+        ),
+        ({"prefetch": True, "pipeline": TilePipeline(True, 2), "vendor": NVIDIA, "several": False}, "fragments of 2 steps"),
+        ({"pipeline": TilePipeline(True, 2)}, "vendor has no asynchronous copies"),
         ({"rows": ""}, "has no rows or no columns"),
         ({"unit": "no such unit"}, "there is no matrix unit"),
     ],

@@ -222,7 +222,7 @@ def test_the_code_that_makes_kernels_is_all_of_it() -> None:
     root = Path(fe.__file__).parents[1]
     sources = {Path(path).relative_to(root).as_posix() for path in fingerprint._sources()}
     made_by = {
-        "feinsum/devices/ptx.py",
+        "feinsum/devices/vendors/nvidia/mma.py",
         "feinsum/rewrites/vectors/rows.py",
         "transforms/warp_tiles/plans.py",
         "feinsum/einsum.py",

@@ -21,7 +21,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(icd, "SYSTEM_DIRECTORY", tmp_path / "vendors")
-    monkeypatch.setattr(icd, "NVIDIA_DIRECTORIES", ())
+    monkeypatch.setattr(icd, "DRIVER_DIRECTORIES", ())
     monkeypatch.setattr(icd.sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.setattr(icd.sysconfig, "get_path", lambda *_: str(tmp_path / "prefix"))
     monkeypatch.setattr(icd, "bundled_libraries", lambda: ())
@@ -78,7 +78,7 @@ def test_nvidias_driver_is_found_once_whether_a_vendor_file_names_it_or_not(
 ) -> None:
     """Containers mount the library in a directory of its own, often without the vendor file."""
     nvidia = library(machine / "nvidia/lib64/libnvidia-opencl.so.1")
-    monkeypatch.setattr(icd, "NVIDIA_DIRECTORIES", (str(machine / "nvidia/lib64"),))
+    monkeypatch.setattr(icd, "DRIVER_DIRECTORIES", (str(machine / "nvidia/lib64"),))
     if listed:
         named(machine / "vendors", nvidia="libnvidia-opencl.so.1")
     assert icd.find_libraries() == (nvidia,)

@@ -18,7 +18,7 @@ from profiles import GPU
 from feinsum.devices import icd, probe
 from feinsum.devices.opencl import Address
 from feinsum.devices.probe import Finding, Probe, _Answer
-from feinsum.devices.ptx import MATRIX_UNITS
+from feinsum.devices.vendors.nvidia.mma import MATRIX_UNITS
 
 INTEL = Path(sys.prefix, "lib/libintelocl.so")
 

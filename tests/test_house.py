@@ -20,7 +20,7 @@ from feinsum.registry import spaces
 
 ROOT = Path(__file__).parents[1]
 SKELETONS = sorted(path.parent.name for path in (ROOT / "feinsum" / "skeletons").glob("*/write.py"))
-SHARED = ("common", "nvidia")
+SHARED = ("common", "instructions")
 """The rooms of skeletons that have no plan of their own."""
 SPACES = [s for s in spaces() if s.plan is not None]
 MOVES = {"generic", "matrix_product", "dg_gradient"}
@@ -78,7 +78,7 @@ def imported(path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "transforms").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_family_imports_what_its_skeleton_exports(path: Path) -> None:
-    """And nothing from inside it; what NVIDIA devices can do is for all."""
+    """And nothing from inside it; the instructions of vendors are for all."""
     inside = [name for name in imported(path) if re.match(r"feinsum\.skeletons\.\w+\.", name)]
     assert [name for name in inside if name.split(".")[2] not in SHARED] == []
 

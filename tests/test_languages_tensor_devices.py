@@ -18,6 +18,7 @@ from tensor_programs import arguments_for
 from tensor_updates import SOME, UPDATES, arguments_of, compare, numbers_of, updates
 
 import feinsum as fe
+from feinsum.devices.vendors.nvidia import NVIDIA
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.interpreting.machine import Machine
 from feinsum.languages.tensor.lowering.target import Target
@@ -187,5 +188,7 @@ def test_columns_are_loaded_in_vectors_where_they_are_aligned(cpu: fe.Device, ty
         }
 
     given = arguments()
-    kernel = compare(cpu, text, lambda: {k: v.copy(order="F") for k, v in given.items()}, Target(16, (32, 1), 0, 16, True))
+    kernel = compare(
+        cpu, text, lambda: {k: v.copy(order="F") for k, v in given.items()}, Target(16, (32, 1), shuffles=NVIDIA.shuffles)
+    )
     assert ("const float4 *" in kernel.source) == (way == "n")

@@ -18,27 +18,26 @@ import feinsum as fe
 from feinsum.compile.executable import build
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import BOUNDED, SUB_GROUP, product_function, split_error, tile_error
 from feinsum.errors import TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_einsum
 from feinsum.registry import find_space
 from feinsum.rewrites import contract_first
-from feinsum.skeletons.nvidia.matrix_units import (
+from feinsum.skeletons.instructions.matrix_units import (
     COLUMNS,
     DEPTH,
     ROWS,
+    SUB_GROUP,
     column_of,
     column_of_b,
     depth_of,
     fragment_unit,
     row_of,
 )
-from feinsum.skeletons.nvidia.summing_units import (
+from feinsum.skeletons.instructions.summing_units import (
     SUMS,
     first_bits_definition,
     multiply_and_sum,
-    sum_error,
     summing_definition,
 )
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles, write
@@ -472,10 +471,10 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
     places = [f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}]" for i in range(nd)]
     if sums in ("apart", "tilewise"):
-        defined = product_function(u, summed=sums == "tilewise")
+        defined = u.function(summed=sums == "tilewise")
         results, rests = [f"d{i}" for i in range(nd)], []
     else:
-        defined = f"{first_bits_definition()}\n{summing_definition(u, sums)}"
+        defined = f"{first_bits_definition(u)}\n{summing_definition(u, sums)}"
         results, rests = [f"d{i}" for i in range(nd)], [f"rest{i}" for i in range(nd)]
         if sums == "split":
             b_read = at[na:]
@@ -484,6 +483,7 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
                 *(f"feinsum_first_bits({x})" for x in b_read),
                 *(f"{x} - feinsum_first_bits({x})" for x in b_read),
             ]
+    helpers = "\n".join(u.helpers.values())
     call = re.findall(r"feinsum_\w*mma\w+", defined)
     numbers = [*results, *rests]
     stored = zip(places, results, rests or ["0"] * nd, strict=True)
@@ -494,7 +494,7 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     )
     source = f"""
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
-{BOUNDED}
+{helpers}
 {defined}
 kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
     global const {kind} *A, global const {kind} *B, global {kind} *D, int K) {{
@@ -524,8 +524,8 @@ def product_by(device: fe.Device, play: bool, sums: str, a: np.ndarray, b: np.nd
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
 @pytest.mark.parametrize("sums", [*SUMS, "tilewise"])
 def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, sums: str) -> None:
-    """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= split_error u Σ |a| |b|,
-    or sum_error where the unit adds the steps, or tile_error where it adds those of a tile.
+    """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= error u Σ |a| |b|, or
+    sum_error where the unit adds the steps, or tile_error where it adds those of a tile.
 
     On the unit itself where there is one, and on the CPU that plays it.
     """
@@ -538,8 +538,8 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
     a, b = a.astype(np.float32), b.astype(np.float32)
     exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
     u = fragment_unit(SPLIT)
-    errors = {"apart": split_error(u, k), "tilewise": tile_error(u, k, TILE)}
-    bound = (errors[sums] if sums in errors else sum_error(u, k, sums)) * 2.0**-24 * scale
+    errors = {"apart": u.error(k), "tilewise": u.tile_error(k, TILE)}
+    bound = (errors[sums] if sums in errors else u.sum_error(k, rounded=sums == "split")) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
         error = abs(product_by(device, play, sums, a, b) - exact)
@@ -567,7 +567,7 @@ def test_special_numbers_give_what_ieee_754_asks(player: fe.Device, special: flo
     for device, play in [(player, True), *((d, False) for d in own)]:
         found = product_by(device, play, sums, a, b)
         np.testing.assert_array_equal(found[~finite], exact.astype(np.float32)[~finite])
-        bound = tile_error(fragment_unit(SPLIT), 64, TILE) + 64
+        bound = fragment_unit(SPLIT).tile_error(64, TILE) + 64
         assert (abs(found[finite] - exact[finite]) <= bound * 2.0**-24 * scale[finite]).all()
 
 

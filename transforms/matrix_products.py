@@ -25,8 +25,8 @@ def product_constraint(p: Problem, c: Configuration) -> str | None:
     tile = c["rows"] * c["columns"] * p.einsum.b
     if tile > MOST_ACCUMULATORS:
         return f"{tile} accumulators are more than {MOST_ACCUMULATORS}"
-    if c["local"] != "none" and p.device.runtime == "pocl":
-        return "PoCL 3.1 miscompiles barriers in branches, as where tiles end"
+    if c["local"] != "none" and p.device.broken_barriers:
+        return p.device.broken_barriers
     if c["local"] != "none" and c["depth"] == 1:
         return "a tile of depth 1 is not worth the barriers"
     column = c["depth"] * p.itemsize * p.einsum.b

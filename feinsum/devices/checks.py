@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.devices import vendors
 from feinsum.devices.opencl import build_program
-from feinsum.devices.ptx import HALF_UNITS, INSTRUCTIONS, SUB_GROUP, exchange_source, matrix_unit, product_source
+from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.trials import copied_source, product_source, shuffled_source
+from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -52,7 +55,7 @@ def why_unusable(device: cl.Device) -> str:
 def static_local_memory_bytes(device: cl.Device) -> int:
     """The largest ``__local`` array that builds and works, to 1 KiB; at least what the driver reports.
 
-    NVIDIA's driver reports 48 KiB, which holds for ``__local`` arguments; arrays of the kernel's own may be larger.
+    Drivers may report 48 KiB, which holds for ``__local`` arguments; arrays of the kernel's own may be larger.
     """
     reported = int(device.local_mem_size)
     low, high = reported // 1024, _LARGEST_STATIC_LOCAL_BYTES // 1024 + 1
@@ -62,24 +65,43 @@ def static_local_memory_bytes(device: cl.Device) -> int:
     return max(low * 1024, reported)
 
 
-def inline_ptx_works(device: cl.Device, name: str) -> bool:
-    """Whether the driver builds the matrix unit or instruction `name`, and what it computes is right."""
+def feature_works(device: cl.Device, name: str) -> bool:
+    """Whether the driver builds the matrix unit or instruction `name` of a vendor, and what it computes is right."""
     import pyopencl as cl
 
-    random = np.random.default_rng(0)
     try:
-        if name in INSTRUCTIONS and name not in (unit.name for unit in HALF_UNITS):
-            x = random.standard_normal((SUB_GROUP, 4), dtype=np.float32)
-            (y,) = _run(device, exchange_source(name), [x], [np.zeros_like(x)], SUB_GROUP, SUB_GROUP)
-            return np.array_equal(y, x[np.arange(SUB_GROUP) ^ 1])
-        unit = matrix_unit(name)
-        dtype: type[np.floating[Any]] = np.float64 if unit.dtype == "double" else np.float32
-        # Small integers are exact in every format, so that the result has to be equal.
-        a, b, d = (random.integers(-8, 9, shape).astype(dtype) for shape in _shapes(unit.m, unit.n, unit.k))
-        (result,) = _run(device, product_source(unit), [a, b], [d], SUB_GROUP, SUB_GROUP)
-        return np.array_equal(result, d + a @ b)
+        unit = vendors.matrix_units().get(name)
+        return _exchanges(device, name) if unit is None else _product_is_right(device, unit)
     except cl.Error:
         return False
+
+
+def _product_is_right(device: cl.Device, unit: MatrixUnit) -> bool:
+    random = np.random.default_rng(0)
+    # Small integers are exact in every format, so that the result has to be equal.
+    shapes = (unit.m, unit.k), (unit.k, unit.n), (unit.m, unit.n)
+    a, b, d = (random.integers(-8, 9, shape).astype(unit.number) for shape in shapes)
+    (result,) = _run(device, product_source(unit), [a, b], [d], unit.lanes, unit.lanes)
+    return np.array_equal(result, d + a @ b)
+
+
+def _exchanges(device: cl.Device, name: str) -> bool:
+    """Whether neighbouring lanes exchange numbers by the asynchronous copies, or the shuffles, of a name."""
+    source, lanes = _exchange(name)
+    x = np.random.default_rng(0).standard_normal((lanes, 4), dtype=np.float32)
+    (y,) = _run(device, source, [x], [np.zeros_like(x)], lanes, lanes)
+    return np.array_equal(y, x[np.arange(lanes) ^ 1])
+
+
+def _exchange(name: str) -> tuple[str, int]:
+    """The kernel that tries an instruction, and the size of its sub-group."""
+    for vendor in vendors.VENDORS:
+        lanes = vendor.sub_group_sizes[0]
+        if vendor.copies is not None and vendor.copies.name == name:
+            return copied_source(vendor.copies, lanes), lanes
+        if vendor.shuffles is not None and vendor.shuffles.name == name:
+            return shuffled_source(vendor.shuffles, lanes), lanes
+    raise DeviceError(f"no vendor has an instruction {name!r}")
 
 
 def one_line(error: Exception, limit: int = 200) -> str:
@@ -93,10 +115,6 @@ def _floating_point_types(device: cl.Device) -> Iterator[tuple[str, np.dtype[Any
     yield "float", np.dtype(np.float32)
     if device.double_fp_config:
         yield "double", np.dtype(np.float64)
-
-
-def _shapes(m: int, n: int, k: int) -> tuple[tuple[int, int], ...]:
-    return (m, k), (k, n), (m, n)
 
 
 def _static_local_works(device: cl.Device, size: int) -> bool:

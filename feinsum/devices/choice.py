@@ -21,6 +21,7 @@ from feinsum.devices.opencl import Address, enumerate_devices
 from feinsum.devices.probe import probe
 from feinsum.devices.profile import KINDS
 from feinsum.devices.store import provide_cache, unwritable
+from feinsum.devices.vendors.runtimes import preference
 from feinsum.errors import DeviceError, UnknownDeviceError
 
 if TYPE_CHECKING:
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     Choice: TypeAlias = str | Device | cl.Device | cl.Context | cl.CommandQueue | None
 
 VARIABLE = "FEINSUM_DEVICE"
-
-_RUNTIME_ORDER = ("nvidia", "amd", "intel", "apple", "rusticl", "pocl", "clvk", "oclgrind")
-"""The maker's own runtime before PoCL, which does not vectorise across work-items; a simulator last."""
 
 _known: tuple[Device, ...] | None = None
 _idle: tuple[str, ...] = ()
@@ -139,12 +137,11 @@ def _same(one: Device, other: Device) -> bool:
 def _rank(device: Device) -> tuple[bool, int, bool, int, int]:
     """Less is better; among GPUs, one with memory of its own before one that shares the host's."""
     profile = device.profile
-    runtimes = dict(zip(_RUNTIME_ORDER, range(len(_RUNTIME_ORDER)), strict=True))
     return (
         not device.usable,
         KINDS.index(profile.kind),
         profile.host_unified_memory,
-        runtimes.get(profile.runtime, runtimes["pocl"]),
+        preference(profile.runtime),
         -profile.compute_units,
     )
 

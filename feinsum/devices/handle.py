@@ -10,6 +10,7 @@ from feinsum.devices.icd import VARIABLE
 from feinsum.devices.opencl import Address, locate
 from feinsum.devices.peaks import Peaks, are_old, remember_peaks, remembered_peaks
 from feinsum.devices.profile import DeviceProfile
+from feinsum.devices.vendors import Vendor, vendor_of
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -62,6 +63,11 @@ class Device:
     def id(self) -> str:
         """The id of the profile."""
         return self.profile.id
+
+    @property
+    def vendor(self) -> Vendor | None:
+        """What its maker adds to OpenCL; None if that is nothing that feinsum knows."""
+        return vendor_of(self.profile)
 
     @property
     def word(self) -> str:

@@ -16,11 +16,9 @@ MOST_CACHE_OF_A_CORE = 32 << 20
 """Bytes of the last-level cache for each core of the processor that has most of it, an EPYC 9175F with 512 MiB for 16.  A
 virtual machine of two cores may be told of the whole cache of a socket, which it has with all others there."""
 
-INTEL_TARGET_VARIABLE = "CL_CONFIG_CPU_TARGET_ARCH"
-"""The environment variable by which Intel's CPU runtime compiles for an older instruction set than the processor has."""
 _WITHOUT = {"corei7": ("avx",), "corei7-avx": ("avx2", "avx512"), "core-avx2": ("avx512",)}
-"""Its values, with prefixes of the processor flags that they rule out; the runtime knows ``"skx"`` too, the newest of
-all."""
+"""Older instruction sets for which Intel's CPU runtime can be made to compile, with prefixes of the processor flags that
+they rule out; it knows ``"skx"`` too, the newest of all."""
 
 
 @dataclass(frozen=True)

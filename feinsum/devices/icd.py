@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from feinsum.devices.store import cache_directory, private_temporary_directory
+from feinsum.devices.vendors.runtimes import RUNTIMES
 from feinsum.effects import set_variable
 from feinsum.errors import DeviceError
 
@@ -28,22 +29,13 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "OCL_ICD_VENDORS"
 SYSTEM_DIRECTORY = Path("/etc/OpenCL/vendors")
-NVIDIA_DIRECTORIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/local/nvidia/lib64")
+DRIVER_DIRECTORIES = tuple(directory for runtime in RUNTIMES for directory in runtime.directories)
 
+_LIBRARIES = tuple(runtime.library for runtime in RUNTIMES if runtime.library)
 _LONGEST = 4095
 """Characters of a path that Linux opens."""
 
 _FOUND, _CHOSEN = "found-", "chosen-"
-
-_OF_RENDERERS = "the user has to be of the group that reads /dev/dri/render*, often 'render'"
-_ENABLING = {
-    "rusticl": "RUSTICL_ENABLE names the drivers that it may use, as in RUSTICL_ENABLE=radeonsi,iris,llvmpipe",
-    "nvidia": "a container needs the GPUs, as in docker run --gpus all, and CUDA_VISIBLE_DEVICES may hide them",
-    "amdocl": f"{_OF_RENDERERS}, and /dev/kfd; ROCR_VISIBLE_DEVICES and GPU_DEVICE_ORDINAL may hide devices",
-    "igdrcl": f"{_OF_RENDERERS}; ZE_AFFINITY_MASK may hide devices",
-    "pocl": "POCL_DEVICES names its devices, as in POCL_DEVICES=cpu",
-}
-"""Part of the name of a driver -> what lets it find devices."""
 
 
 def find_libraries() -> tuple[str, ...]:
@@ -93,7 +85,8 @@ def enabling(library: str) -> str:
     'RUSTICL_ENABLE names the drivers that it may use, as in RUSTICL_ENABLE=radeonsi,iris,llvmpipe'
     """
     name = Path(library).name.lower()
-    return next((advice for part, advice in _ENABLING.items() if part in name), "its manual says what it needs")
+    known = (runtime.enabling for runtime in RUNTIMES if runtime.driver and runtime.driver in name)
+    return next(known, "its manual says what it needs")
 
 
 def users_choice() -> str | None:
@@ -167,9 +160,10 @@ def _installed() -> Iterator[str]:
     for prefix in dict.fromkeys((sys.prefix, sysconfig.get_path("data"), sysconfig.get_path("data", "posix_user"))):
         # The file of Intel's wheel in etc/OpenCL/vendors names a library that only its build machine had.
         yield from (name for name in _listed_in(Path(prefix, "etc/OpenCL/vendors")) if os.path.isfile(_resolved(name)))
-        yield from (str(path) for path in [Path(prefix, "lib/libintelocl.so")] if path.is_file())
-    # Containers often mount NVIDIA's driver without the file that names it.
-    yield from (name for name in [_resolved("libnvidia-opencl.so.1")] if os.path.isabs(name))
+        packaged = [Path(prefix, runtime.packaged) for runtime in RUNTIMES if runtime.packaged]
+        yield from (str(path) for path in packaged if path.is_file())
+    mounted = [_resolved(f"{library}.so.1") for library in _LIBRARIES]
+    yield from (name for name in mounted if os.path.isabs(name))
 
 
 def _named_by(setting: str) -> Iterator[str]:
@@ -204,10 +198,10 @@ def _content(file: Path) -> Iterator[str]:
 
 
 def _identity(name: str) -> str:
-    """Equal for two names of one library; copies of NVIDIA's driver in two directories are one driver too."""
+    """Equal for two names of one library; copies of a vendor's driver in two directories are one driver too."""
     resolved = _resolved(name)
     resolved = os.path.realpath(resolved) if os.path.isabs(resolved) else resolved
-    return "libnvidia-opencl" if Path(resolved).name.startswith("libnvidia-opencl") else resolved
+    return next((library for library in _LIBRARIES if Path(resolved).name.startswith(library)), resolved)
 
 
 def _resolved(name: str) -> str:
@@ -228,4 +222,4 @@ def _search_path() -> Iterator[str]:
         except (OSError, UnicodeDecodeError):
             continue
         yield from (line.strip() for line in lines if line.startswith("/"))
-    yield from ("/lib64", "/usr/lib64", "/lib", "/usr/lib", *NVIDIA_DIRECTORIES)
+    yield from ("/lib64", "/usr/lib64", "/lib", "/usr/lib", *DRIVER_DIRECTORIES)

@@ -6,35 +6,33 @@ import ctypes
 import os
 import re
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from feinsum.devices.host import INTEL_TARGET_VARIABLE, Processor, processor
+from feinsum.devices import vendors
+from feinsum.devices.host import Processor, processor
 from feinsum.devices.naming import cpu_model, device_id, gpu_model, runtime_name, slug
 from feinsum.devices.profile import DeviceProfile
+from feinsum.devices.vendors.runtimes import runtime_of
 
 if TYPE_CHECKING:
     import pyopencl as cl
 
 _SUB_GROUP_SIZES_INTEL = 0x4108
-_CUDA_L2_CACHE_SIZE = 38
-_NVIDIA_REGISTERS_PER_WORK_ITEM = 255
-"""Of every compute capability from 3.5 on; the instruction set has eight bits for a register."""
 
 
 def read_profile(device: cl.Device) -> DeviceProfile:
-    """The profile of `device` without running anything on it: no static local memory, no inline PTX yet."""
+    """The profile of `device` without running anything on it: no static local memory, no vendor's instructions yet."""
     platform = device.platform
     kind = _kind(device)
     runtime = runtime_name(platform.name)
     host = processor()
-    if runtime == "intel":
-        host = host.compiled_for(os.environ.get(INTEL_TARGET_VARIABLE, ""))
+    host = host.compiled_for(os.environ.get(runtime_of(runtime).target_variable, ""))
     is_cpu = kind == "cpu"
-    capability = _compute_capability(device)
     model = cpu_model(device.name, host) if is_cpu else gpu_model(_marketing_name(device))
-    return DeviceProfile(
+    profile = DeviceProfile(
         id=device_id(kind, runtime, model, device.max_compute_units),
-        architecture=host.architecture if is_cpu else _accelerator_architecture(device, capability),
+        architecture=host.architecture if is_cpu else _accelerator_architecture(device),
         name=device.name.strip(),
         platform=platform.name.strip(),
         vendor=device.vendor.strip(),
@@ -57,12 +55,12 @@ def read_profile(device: cl.Device) -> DeviceProfile:
         fp16="cl_khr_fp16" in device.extensions.split(),
         host_unified_memory=bool(_ask(device, "host_unified_memory")),
         extensions=tuple(sorted(set(device.extensions.split()))),
-        compute_capability=capability,
-        registers_per_compute_unit=_ask(device, "registers_per_block_nv"),
-        max_registers_per_work_item=_NVIDIA_REGISTERS_PER_WORK_ITEM if capability and capability >= (3, 5) else None,
         vector_registers=host.vector_registers if is_cpu else 0,
         core_cache_bytes=host.core_cache_bytes if is_cpu else 0,
     )
+    for vendor in vendors.VENDORS:
+        profile = replace(profile, **vendor.facts(device))
+    return profile
 
 
 def _ask(device: cl.Device, attribute: str) -> Any:
@@ -98,20 +96,13 @@ def _version(text: str) -> str:
     return match[1] if match else ""
 
 
-def _compute_capability(device: cl.Device) -> tuple[int, ...] | None:
-    capability = (_ask(device, "compute_capability_major_nv"), _ask(device, "compute_capability_minor_nv"))
-    return None if None in capability else capability
-
-
-def _accelerator_architecture(device: cl.Device, capability: tuple[int, ...] | None) -> str:
-    if capability is not None:
-        return "nvidia-sm" + "".join(map(str, capability))
+def _accelerator_architecture(device: cl.Device) -> str:
     gfx = re.match(r"gfx\w+", device.name)
     return f"amd-{gfx[0]}" if gfx else f"{slug(device.vendor)}-{_kind(device)}"
 
 
 def _sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
-    width = _ask(device, "warp_size_nv") or _ask(device, "wavefront_width_amd")
+    width = _ask(device, "wavefront_width_amd")
     return (width,) if width else _required_sub_group_sizes(device)
 
 
@@ -136,27 +127,7 @@ def _required_sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
 
 
 def _cache_bytes(device: cl.Device, host: Processor | None) -> int:
-    """The last level: Intel's CPU runtime reports the second, NVIDIA's driver the first."""
+    """The last level: Intel's CPU runtime reports the second."""
     if host is not None:
         return host.last_level_cache_of(device.max_compute_units) or device.global_mem_cache_size
-    return _cuda_l2_cache_bytes(device.name) or device.global_mem_cache_size
-
-
-def _cuda_l2_cache_bytes(name: str) -> int:
-    """The second-level cache of the CUDA device called `name`; 0 if there is none."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count, value, text = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
-    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    for ordinal in range(count.value):
-        handle = ctypes.c_int()
-        if cuda.cuDeviceGet(ctypes.byref(handle), ordinal) != 0 or cuda.cuDeviceGetName(text, 256, handle) != 0:
-            continue
-        if text.value.decode(errors="replace") != name:
-            continue
-        if cuda.cuDeviceGetAttribute(ctypes.byref(value), _CUDA_L2_CACHE_SIZE, handle) == 0:
-            return value.value
-    return 0
+    return int(device.global_mem_cache_size)

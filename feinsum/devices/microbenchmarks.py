@@ -21,7 +21,8 @@ from feinsum.devices.checks import one_line
 from feinsum.devices.opencl import build_program
 from feinsum.devices.peaks import BUSY, Peaks, settled
 from feinsum.devices.profile import DeviceProfile
-from feinsum.devices.ptx import SUB_GROUP, matrix_unit, rate_source
+from feinsum.devices.vendors import matrix_units
+from feinsum.devices.vendors.trials import rate_source
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -194,9 +195,10 @@ def _arithmetic(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Ben
             source = _fma_source(name, lanes, chains)
             work = 2.0 * items * lanes * chains
             yield _rate(f"fp{8 * dtype.itemsize}_flops_per_s", queue, source, dtype, work, items, local)
-    for unit in (matrix_unit(name) for name in profile.matrix_units if name.startswith("fp64")):
+    units = (matrix_units().get(name) for name in profile.matrix_units)
+    for unit in (unit for unit in units if unit is not None and unit.operand == "float64"):
         for chains in (4, 8):  # eight need so many registers that fewer sub-groups fit
-            work = 1.0 * unit.flops * chains * items / SUB_GROUP
+            work = 1.0 * unit.flops * chains * items / unit.lanes
             source = rate_source(unit, chains)
             yield _rate("fp64_matrix_flops_per_s", queue, source, np.dtype(np.float64), work, items, local)
 

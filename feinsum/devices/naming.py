@@ -9,19 +9,7 @@ from __future__ import annotations
 import re
 
 from feinsum.devices.host import Processor
-
-_RUNTIMES = (
-    ("portable computing language", "pocl"),
-    ("oclgrind", "oclgrind"),
-    ("nvidia", "nvidia"),
-    ("intel", "intel"),
-    ("amd accelerated", "amd"),
-    ("rusticl", "rusticl"),
-    ("clover", "clover"),
-    ("clvk", "clvk"),
-    ("apple", "apple"),
-)
-"""Parts of platforms' names, and the names of the runtimes."""
+from feinsum.devices.vendors.runtimes import RUNTIMES
 
 _DECORATION = re.compile(r"\((?:R|TM|C)\)|@.*|\b\d+-Core\b|\bProcessor\b|\bCPU\b|\bwith Radeon .*", re.IGNORECASE)
 
@@ -33,7 +21,7 @@ def runtime_name(platform: str) -> str:
     ('pocl', 'intel', 'nvidia')
     """
     lower = platform.lower()
-    return next((runtime for part, runtime in _RUNTIMES if part in lower), slug(platform))
+    return next((runtime.name for runtime in RUNTIMES if runtime.platform in lower), slug(platform))
 
 
 def device_id(kind: str, runtime: str, model: str, compute_units: int) -> str:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from feinsum.devices import vendors
 from feinsum.ending import after_fork, submit
 from feinsum.errors import DeviceError
 from feinsum.interrupts import load
@@ -83,25 +84,18 @@ def driver_error() -> type[Exception]:
 def build_program(context: cl.Context, source: str, options: Sequence[str] = ()) -> cl.Program:
     """Build `source` afresh, with the compiler's remarks in the log of this module rather than in warnings.
 
-    Sources for NVIDIA devices may ask for ``FEINSUM_COMPUTE_CAPABILITY``, 90 for a compute capability of 9.0.
+    The device's vendor may add options on which the text of its instructions relies.
 
     :raises pyopencl.RuntimeError: if it does not build.
     """
     import pyopencl as cl
 
-    return submit(_compiler(), _build, cl._cl._Program(context, source), (*options, *_capability(context))).result()
+    return submit(_compiler(), _build, cl._cl._Program(context, source), (*options, *_vendors_options(context))).result()
 
 
-def _capability(context: cl.Context) -> tuple[str, ...]:
-    """The option that defines the compute capability, for devices that have one."""
-    import pyopencl as cl
-
-    try:
-        device = context.devices[0]
-        capability = 10 * device.compute_capability_major_nv + device.compute_capability_minor_nv
-    except (cl.Error, AttributeError):
-        return ()
-    return (f"-DFEINSUM_COMPUTE_CAPABILITY={capability}",)
+def _vendors_options(context: cl.Context) -> tuple[str, ...]:
+    """What vendors ask the compiler of a context's first device for."""
+    return tuple(option for vendor in vendors.VENDORS for option in vendor.build_options(context.devices[0]))
 
 
 def build_binary(context: cl.Context, binary: bytes) -> cl.Program:

@@ -27,11 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from feinsum._version import __version__
-from feinsum.devices import host, ptx
+from feinsum.devices import host
 from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, vendors_directory
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
 from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
+from feinsum.devices.vendors import vendor_of
+from feinsum.devices.vendors.runtimes import RUNTIMES
 from feinsum.ending import signal_group, submit
 from feinsum.errors import DeviceError
 
@@ -49,11 +51,7 @@ _PATIENCE = 4
 _PAUSE_S = 0.05
 _DRIVER_SETTINGS = (
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "OCL_ICD_", "OPENCL_"),  # the linker, loaders and their layers
-    *("CUDA_", "NVIDIA_"),
-    *("AMD_", "GPU_", "HIP_", "HSA_", "ROCR_", "ROCM_"),  # ROCm
-    *("CL_CONFIG_", "DPCPP_CPU_", "IGC_", "NEO", "ZE_"),  # Intel's runtimes
-    *("DRI_PRIME", "GALLIUM_", "LIBGL_", "LP_", "MESA_", "RADV_", "RUSTICL_"),  # Mesa: rusticl and its drivers
-    *("CLVK_", "POCL_", "OCLGRIND_", "VK_"),
+    *(beginning for runtime in RUNTIMES for beginning in runtime.settings),
 )
 """Beginnings of the environment variables that change which devices there are, or what they can do."""
 
@@ -148,7 +146,7 @@ def _probed(libraries: tuple[str, ...]) -> Probe:
             Finding(DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error)
             for item, answer in zip(listed, answers, strict=True)
         ]
-        findings, complete = _with_nvidia_limits(found, libraries, pool)
+        findings, complete = _with_vendors_limits(found, libraries, pool)
     drivers = [Finding(unknown_profile(library), None, why) for library, why in broken.items()]
     lasting &= all(answer.driver for answer in answers)
     return Probe(libraries, (*findings, *drivers), complete, lasting, tuple(idle))
@@ -183,30 +181,31 @@ def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str,
     return kept, devices, idle, broken, lasting
 
 
-def _with_nvidia_limits(
+def _with_vendors_limits(
     findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor
 ) -> tuple[list[Finding], bool]:
-    """`findings` with what NVIDIA's driver does not tell, tried once for each model, and whether all was answered."""
+    """`findings` with what drivers of vendors do not tell, tried once for each model, and whether all was answered."""
     models = {
-        finding.profile.id: finding
+        finding.profile.id: (finding, vendor)
         for finding in findings
-        if not finding.why and finding.profile.runtime == "nvidia" and finding.profile.compute_capability is not None
+        if not finding.why and (vendor := vendor_of(finding.profile)) is not None
     }
     completed: dict[str, dict[str, Any]] = {}
     complete = True
-    for name, finding in models.items():
+    for name, (finding, vendor) in models.items():
         profile = finding.profile
         address = finding.address.to_dict() if finding.address else None
-        names = ptx.candidates(profile.compute_capability or ())
+        units, instructions = vendor.promised(profile)
+        names = (*units, *instructions)
         questions: list[tuple[str, list[Any]]] = [("static-local", [address])]
-        questions += [("inline-ptx", [address, ptx_name]) for ptx_name in names]
+        questions += [("feature", [address, feature]) for feature in names]
         static, *answers = _ask_all(questions, libraries, pool)
         complete &= not any(answer.error for answer in (static, *answers))
-        working = [ptx_name for ptx_name, answer in zip(names, answers, strict=True) if answer.value is True]
+        working = {feature for feature, answer in zip(names, answers, strict=True) if answer.value is True}
         completed[name] = {
             "static_local_memory_bytes": static.value or profile.local_memory_bytes,
-            "matrix_units": tuple(ptx_name for ptx_name in working if ptx_name not in ptx.INSTRUCTIONS),
-            "instructions": tuple(ptx_name for ptx_name in working if ptx_name in ptx.INSTRUCTIONS),
+            "matrix_units": tuple(unit for unit in units if unit in working),
+            "instructions": tuple(instruction for instruction in instructions if instruction in working),
         }
     return [replace(f, profile=replace(f.profile, **completed.get(f.profile.id, {}))) for f in findings], complete
 
@@ -316,8 +315,8 @@ def _fingerprint(libraries: tuple[str, ...]) -> str:
         repr(replace(host.processor(), flags=frozenset())),
         sorted(host.processor().flags),
         host.processors_allowed(),
-        sorted(glob.glob("/dev/nvidia[0-9]*") + glob.glob("/dev/dri/render*") + glob.glob("/dev/kfd")),
-        _text("/proc/driver/nvidia/version"),
+        sorted(path for runtime in RUNTIMES for pattern in runtime.nodes for path in glob.glob(pattern)),
+        [_text(runtime.version_file) for runtime in RUNTIMES if runtime.version_file],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 

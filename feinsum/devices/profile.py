@@ -8,11 +8,10 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from feinsum.devices.vendors.runtimes import runtime_of
 from feinsum.errors import DeviceError
 
 KINDS = ("gpu", "accelerator", "cpu", "unknown")
-CLANG_RUNTIMES = ("intel", "pocl")
-"""Runtimes whose compilers know the builtins of clang: stores past the caches, and prefetching."""
 _USUAL_LINE_BYTES = 64
 _USUAL_CORE_CACHE_BYTES = 1 << 20
 _USUAL_FIRST_CACHE_BYTES = 48 << 10
@@ -36,7 +35,7 @@ class DeviceProfile:
     :param kind: ``"cpu"``, ``"gpu"``, ``"accelerator"``, or ``"unknown"`` for a driver that does not get so far.
     :param driver: versions of driver and platform.
     :param opencl_version: as the driver says: ``"OpenCL 3.0 CUDA"``.
-    :param compute_units: cores of a CPU, multiprocessors of an NVIDIA device.
+    :param compute_units: cores of a CPU, multiprocessors of a GPU of NVIDIA.
     :param max_work_group_size: the most work-items of a work-group.
     :param max_work_item_sizes: the most work-items of a work-group along each axis.
     :param local_memory_bytes: the bytes that a work-group may use in ``__local`` arguments.
@@ -53,8 +52,8 @@ class DeviceProfile:
     :param host_unified_memory: whether device and host share their memory.
     :param extensions: names of OpenCL extensions, sorted.
     :param compute_capability: of NVIDIA devices.
-    :param matrix_units: matrix products of sub-groups that inline PTX reaches, e.g. ``"fp64-mma-m16n8k16"``.
-    :param instructions: other inline PTX that works, e.g. ``"shfl-sync"``, ``"cp-async-16"``.
+    :param matrix_units: matrix products of sub-groups that its vendor's instructions compute, e.g. ``"fp64-mma-m16n8k16"``.
+    :param instructions: other instructions of its vendor that work, e.g. ``"shfl-sync"``, ``"cp-async-16"``.
     :param registers_per_compute_unit: 32-bit registers that the work-groups of one compute unit share.
     :param max_registers_per_work_item: above it the compiler spills.
     :param vector_registers: of a core of a CPU; 0 if unknown or elsewhere.
@@ -101,7 +100,12 @@ class DeviceProfile:
     @property
     def has_clang_builtins(self) -> bool:
         """Whether kernels may store past the caches and ask for memory before they need it."""
-        return self.runtime in CLANG_RUNTIMES
+        return runtime_of(self.runtime).has_clang_builtins
+
+    @property
+    def broken_barriers(self) -> str:
+        """Why the compiler cannot be trusted with barriers in branches; empty if it can."""
+        return runtime_of(self.runtime).broken_barriers
 
     @property
     def line_bytes(self) -> int:

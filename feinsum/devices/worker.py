@@ -73,7 +73,7 @@ TASKS: dict[str, Callable[..., Any]] = {
     "list": list_devices,
     "check": check,
     "static-local": lambda address: checks.static_local_memory_bytes(_located(address)),
-    "inline-ptx": lambda address, name: checks.inline_ptx_works(_located(address), name),
+    "feature": lambda address, name: checks.feature_works(_located(address), name),
 }
 
 

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import matrix_unit, split_error
+from feinsum.devices.vendors import copies_of, matrix_units
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes, BlockTiles, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.instructions.matrix_units import FRAGMENTS
 from feinsum.space import Choices, Problem, Value
 from feinsum.space.joining import joined
 
@@ -99,7 +100,7 @@ def _ranked(own: FusedProduct, choices: Choices, costs: Costs) -> list[str]:
     """Shapes for the first of all other choices, then some for a unit that takes longer numbers than are in memory."""
     first = {name: values[0] for name, values in choices.items() if name != "shape"}
     number = own.problem.einsum.dtypes[0].name
-    longer = [u for u in choices["unit"] if u != MULTIPLY_ADD and matrix_unit(str(u)).number != number]
+    longer = [u for u in choices["unit"] if u != MULTIPLY_ADD and matrix_units()[str(u)].number != number]
     first["tilewise"] = first["tilewise"] and _adds_tiles(own, first)
     others = _shapes_of(own, {**first, "unit": longer[0], "tilewise": False}, costs)[:MOST_LONGER] if longer else []
     return list(dict.fromkeys((*_shapes_of(own, first, costs), *others)))
@@ -108,9 +109,9 @@ def _ranked(own: FusedProduct, choices: Choices, costs: Costs) -> list[str]:
 def _adds_tiles(own: FusedProduct, c: Mapping[str, Any]) -> bool:
     """Whether the unit of a configuration splits numbers and can add up several steps of several tiles."""
     unit, depth = str(c["unit"]), int(c["depth"])
-    if unit == MULTIPLY_ADD or matrix_unit(unit).dtype == "double":
+    if unit == MULTIPLY_ADD or not matrix_units()[unit].splits:
         return False
-    return depth // matrix_unit(unit).k > 1 and depth < own.count("sums")
+    return depth // matrix_units()[unit].k > 1 and depth < own.count("sums")
 
 
 def splits(own: FusedProduct) -> list[str]:
@@ -175,9 +176,9 @@ def units(p: Problem, terms: int) -> list[str]:
     multiply float32 too, exactly and in far fewer instructions than multiply-adds; on an H200 at the same rate.
     """
     dtypes = {str(a.dtype) for row in p.einsum.args for entry in row for a in entry}
-    known = sorted(map(matrix_unit, p.device.matrix_units), key=lambda unit: unit.k)
-    fitting = [unit for unit in known if unit.m == 16]
-    own = [u.name for u in fitting if dtypes == {u.number} and split_error(u, terms) <= terms]
+    known = sorted((matrix_units()[name] for name in p.device.matrix_units), key=lambda unit: unit.k)
+    fitting = [unit for unit in known if unit.tile == FRAGMENTS]
+    own = [u.name for u in fitting if dtypes == {u.number} and u.error(terms) <= terms]
     longer = [u.name for u in fitting if dtypes == {"float32"} != {u.number} and u.k <= LONGEST_STEP]
     return [*own, MULTIPLY_ADD, *longer]
 
@@ -186,7 +187,7 @@ def pipelines(p: Problem, several: bool) -> list[str]:
     """Ways of tiles to local memory, with numbers of stages; `several` says whether a sum has more than one tile."""
     arrays = [array for row in p.einsum.args for entry in row for array in entry]
     alike = len({array.dtype for array in arrays}) == 1 and all(len(entry) == 1 for row in p.einsum.args for entry in row)
-    known = [TilePipeline(True, stages) for stages in (3, 2, 4)] if alike and "cp-async-16" in p.device.instructions else []
+    known = [TilePipeline(True, stages) for stages in (3, 2, 4)] if alike and copies_of(p.device) else []
     one, two = (TilePipeline(False, stages) for stages in (1, 2))
     return [str(x) for x in ((*known, one, two) if several else (one, *known[1::-1], two))]
 

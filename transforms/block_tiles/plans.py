@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import SUB_GROUP, tile_error
+from feinsum.devices.vendors import vendor_of
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.space import Configuration, Problem
 from feinsum.space.joining import joined
 
@@ -92,6 +93,7 @@ def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
         prefetch=c["ahead"],
         tilewise=c["tilewise"],
         itemsize=own.problem.itemsize,
+        vendor=vendor_of(own.problem.device),
         several=own.count("sums") > depth,
         **around,
     )
@@ -150,7 +152,7 @@ def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:
     terms = own.count("sums")
     if own.wide and not plan.pipeline.asynchronous:
         return "what passes through registers is loaded number by number"
-    if plan.tilewise and plan.fragments.unit and tile_error(plan.fragments.unit, terms, plan.depth) > terms:
+    if plan.tilewise and plan.fragments.unit and plan.fragments.unit.tile_error(terms, plan.depth) > terms:
         return f"the unit may err by more over tiles of depth {plan.depth} than float32 over {terms} terms"
     if plan.depth % plan.fragments.depth:
         return f"tiles of depth {plan.depth} are no whole steps of {plan.fragments.depth}"

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import prod
 
 from feinsum.einsum import Array, BatchedEinsum
-from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
+from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES
 from feinsum.space import Problem
 from feinsum.subscripts import Subscripts
 

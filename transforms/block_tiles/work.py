@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from feinsum.cost import Work, in_turn, nest_work, rounds_s
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.block_tiles import GROUPS, ITEMS, BlockTiles, Digit, IndexGroup, lanes
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.space import Configuration, Problem
 from feinsum.subscripts import Subscripts
 

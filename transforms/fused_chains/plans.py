@@ -11,11 +11,10 @@ from functools import lru_cache, partial
 
 from feinsum.contraction import Step
 from feinsum.devices import DeviceProfile
-from feinsum.devices.ptx import SUB_GROUP, split_error
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.fused_chains import BlockSteps, ChainStep, ContractionOrder, FusedChain, matrices_of, sharing_of
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, fragment_dtype, fragment_unit
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, SUB_GROUP, fragment_dtype, fragment_unit
 from feinsum.space import Configuration, Problem
 
 UNITS = ("fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8")
@@ -202,9 +201,9 @@ def _check_accuracy(p: Problem, block: BlockSteps) -> None:
     error = 0.0
     for step in block.steps:
         terms = p.count(step.contraction.indexing.summed)
-        error += terms if not step.matrix_unit else split_error(fragment_unit(step.matrix_unit), terms)
+        error += terms if not step.matrix_unit else fragment_unit(step.matrix_unit).error(terms)
     allowed = p.count(p.einsum.indexing.summed) + p.einsum.n - 1
-    split = (step.matrix_unit and fragment_unit(step.matrix_unit).dtype == "float" for step in block.steps)
+    split = (step.matrix_unit and fragment_unit(step.matrix_unit).splits for step in block.steps)
     if error > allowed and any(split):
         raise TransformError(f"the units may err by {error:g} roundoffs, where float32 errs by {allowed}")
 

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from feinsum.cost import Work
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.fused_chains import (
     ChainStep,
     FusedChain,
@@ -31,7 +30,7 @@ from feinsum.skeletons.fused_chains import (
     global_accesses,
     sharing_of,
 )
-from feinsum.skeletons.nvidia.matrix_units import fragment_unit
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_unit
 from feinsum.space import Configuration, Problem
 
 from .plans import plan_of

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from feinsum.devices.ptx import SUB_GROUP, matrix_unit
+from feinsum.devices.vendors import copies_of, matrix_units
 from feinsum.errors import TransformError
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Choices, Problem, Value
 
@@ -60,7 +61,7 @@ def shared_choices(p: Problem, product: TallProduct, units: Sequence[str] = ()) 
     units = units or ((SPLIT, SHORT, LONG) if product.terms > _LONG_SUM else (SHORT, SPLIT, LONG))
     own = tuple(unit for unit in units if unit in UNITS.get(product.dtype, units))
     warps = _warps(p, product, own[0])
-    copied = "cp-async-16" in p.device.instructions
+    copied = copies_of(p.device) is not None
     prefetch = ("none", "values", "copies", "all") if copied else ("none", "values", "all")
     # Long rows need the registers and the local memory for the matrix.
     prefetch = ("copies and held", *prefetch) if copied and rows <= 40 else prefetch
@@ -95,7 +96,7 @@ def face_mass_choices(p: Problem, product: TallProduct) -> Choices:
 
 def divergence_choices(p: Problem, product: TallProduct) -> Choices:
     """Those of values that are sums, with slices of the sum over j, each multiplied for all r, so that u is loaded once."""
-    steps, many = -(-product.sums[-1] // matrix_unit(SHORT).k), product.terms > 200
+    steps, many = -(-product.sums[-1] // matrix_units()[SHORT].k), product.terms > 200
     lengths = {-(-steps // length) for length in range(2, 8)}
     slices = sorted(lengths, key=lambda n: abs(-(-steps // n) - _SLICE_STEPS))
     own = shared_choices(p, product)
@@ -161,7 +162,7 @@ def _in_turn(p: Problem, product: TallProduct, warps: int) -> tuple[bool, ...]:
 
 def _tiles(p: Problem, warps: int) -> float:
     """Tiles of a warp on average."""
-    return p.sizes[ELEMENTS] / (matrix_unit(SHORT).m * p.device.compute_units * warps)
+    return p.sizes[ELEMENTS] / (matrix_units()[SHORT].m * p.device.compute_units * warps)
 
 
 def _staggers(p: Problem, warps: int) -> tuple[int, ...]:

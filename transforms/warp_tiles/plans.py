@@ -6,8 +6,8 @@ import math
 from itertools import product as product_of
 from typing import Any
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Choices, Configuration, Problem
 
@@ -85,7 +85,7 @@ def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
 
     Besides the sums of the unit there are a factor and a sum over the other indices, in plain float32.
     """
-    if plan.unit.dtype != "float":
+    if not plan.unit.splits:
         return
     indexing = p.einsum.indexing
     summands = p.count("".join(set(p.sizes) - set(indexing.output)))

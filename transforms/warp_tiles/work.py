@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feinsum.cost import Work
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import WarpTiles
 from feinsum.space import Problem
 

@@ -1,6 +1,6 @@
 """*Fragments*: the entries of ``D = A B + D`` that the lanes of a sub-group hold, for matrix units and multiply-adds alike.
 
-A matrix unit wants its fragments as :mod:`feinsum.skeletons.nvidia.matrix_units` says.  Where multiply-adds do the
+A matrix unit wants its fragments as :mod:`feinsum.skeletons.instructions.matrix_units` says.  Where multiply-adds do the
 work, a fragment is 32 rows by one column: a lane holds one row of A and of D, and all lanes hold the same element of B.
 """
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from pymbolic.primitives import FloorDiv, Remainder
 
-from feinsum.devices.ptx import SUB_GROUP, MatrixUnit
-from feinsum.skeletons.nvidia.matrix_units import depth_of, fragment_dtype, fragment_unit, row_of
+from feinsum.devices.vendors import MatrixUnit
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, depth_of, fragment_dtype, fragment_unit, row_of
 
 MULTIPLY_ADD = "multiply-add"
 

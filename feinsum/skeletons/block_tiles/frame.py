@@ -13,13 +13,12 @@ import numpy as np
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.common.draft import Draft
 from feinsum.skeletons.common.index_groups import IndexGroup, extent
-from feinsum.skeletons.nvidia.matrix_units import fragment_dtype
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_dtype
 
 
 @dataclass(frozen=True)

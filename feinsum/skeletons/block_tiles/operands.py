@@ -15,7 +15,7 @@ from feinsum.rewrites.joining import in_rows
 from feinsum.rewrites.reads import with_rules
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.common.draft import all_of
-from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES, copy_asynchronously
+from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES, copy_asynchronously
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,8 @@ class StagedOperand:
             conditions.append(Comparison(tile, "<", tiles.count))
         there = If(all_of(conditions), 1, 0) if conditions else 1
         place = self.kept[self._place(tile, *self.dealing.coordinates(number))]
-        copy = partial(copy_asynchronously, place, value, there, dtype, self.dealing.width, predicates=frozenset(present))
+        copies, width = self.frame.plan.copies, self.dealing.width
+        copy = partial(copy_asynchronously, copies, place, value, there, dtype, width, predicates=frozenset(present))
         return self.frame.draft.add(copy, f"copy_{self.rule}", inside, {*after, *self.decoded}, alone=True)
 
     def fragment(self, tile: Any, step: Any, loop: str, register: int) -> Any:

@@ -14,8 +14,8 @@ from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
 from feinsum.skeletons.block_tiles.prefetched import PrefetchedFragments
 from feinsum.skeletons.block_tiles.tile_sums import TileSums
-from feinsum.skeletons.nvidia.async_copies import commit_copies, wait_for_copies
-from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
+from feinsum.skeletons.instructions.async_copies import commit_copies, wait_for_copies
+from feinsum.skeletons.instructions.matrix_units import multiply_accumulate
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class TileProducts:
         last: list[str] = [self.cleared]
         for number in range(ahead):
             copied = [operand.copy(number, frame.around, {*frame.before, *last}) for operand in self.operands]
-            last = [draft.add(commit_copies, "copies", frame.around, copied)]
+            last = [draft.add(partial(commit_copies, frame.plan.copies), "copies", frame.around, copied)]
         unit = frame.plan.fragments.unit
         if frame.plan.prefetch and tiles.several and unit is not None:
             sums = TileSums.of(frame, self.results)
             return PrefetchedFragments(frame, self.operands, sums, unit).multiply(last, ahead)
-        waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.inside, last)
+        waited = draft.add(partial(wait_for_copies, frame.plan.copies, ahead - 1), "copies", frame.inside, last)
         ready = frame.barrier([waited], frame.inside)
         if tiles.several:
             copied = [operand.copy(tiles.tile + ahead, frame.inside, [ready], tiles.step) for operand in self.operands]
             # Committed even where nothing was copied, so that the number of groups tells which tile has come.
-            draft.add(commit_copies, "copies", frame.inside, copied)
+            draft.add(partial(commit_copies, frame.plan.copies), "copies", frame.inside, copied)
         return self._products([ready])
 
     def _products(self, after: Sequence[str]) -> str:

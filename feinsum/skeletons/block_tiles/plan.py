@@ -12,12 +12,14 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from feinsum.devices.ptx import SUB_GROUP
+from feinsum.devices.vendors import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.block_tiles.fragments import LaneFragments, fragments
 from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, fused_letters
+from feinsum.skeletons.instructions.async_copies import copies_for
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 
 REGISTER_BYTES = 4
 
@@ -29,6 +31,7 @@ class BlockTiles:
     A letter of unknown length is the last of its fused index.  Whether tiles are whole steps of the unit is checked where
     the kernel is written, as shapes are ranked with the best depth and the best unit, which need not fit each other.
 
+    :ivar vendor: that of the device, whose asynchronous copies a pipeline may need; None where there are none.
     :raises TransformError: if other parts of the plan do not fit each other.
     """
 
@@ -120,6 +123,7 @@ class BlockTiles:
         default=(),
     )
     itemsize: int = described("Bytes of a number.", word="vector width", default=8)
+    vendor: Vendor | None = None
     several: bool = described(
         "Whether the sum is expected to have more than one tile; an only one is in local memory before products begin.",
         word="tile depth",
@@ -129,6 +133,8 @@ class BlockTiles:
     def __post_init__(self) -> None:
         if not self.rows or not self.columns:
             raise TransformError(f"a product of '{self.rows}' by '{self.columns}' has no rows or no columns")
+        if self.pipeline.asynchronous:
+            _ = self.copies  # whether the vendor has such shows as they are looked up
         if self.prefetch and not self._may_prefetch:
             raise TransformError(f"fragments of {self.steps} steps of '{self.unit}' are not loaded a step ahead")
         if self.tilewise and not (self._splits and self.several and self.steps > 1):
@@ -139,7 +145,7 @@ class BlockTiles:
     @property
     def _splits(self) -> bool:
         """Whether the unit multiplies numbers that are split."""
-        return self.fragments.unit is not None and self.fragments.unit.dtype == "float"
+        return self.fragments.unit is not None and self.fragments.unit.splits
 
     @property
     def _may_prefetch(self) -> bool:
@@ -150,6 +156,11 @@ class BlockTiles:
     def fragments(self) -> LaneFragments:
         """The fragments that the lanes of a sub-group hold."""
         return fragments(self.unit)
+
+    @cached_property
+    def copies(self) -> AsyncCopies:
+        """The instructions that copy asynchronously."""
+        return copies_for(self.vendor)
 
     @cached_property
     def parts(self) -> Mapping[str, int]:

@@ -20,12 +20,12 @@ from typing import Any
 
 from pymbolic.primitives import Remainder, Variable
 
-from feinsum.devices.ptx import MatrixUnit
+from feinsum.devices.vendors import MatrixUnit
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.operands import StagedOperand
 from feinsum.skeletons.block_tiles.tile_sums import TileSums
-from feinsum.skeletons.nvidia.async_copies import commit_copies, keep_loads_before, wait_for_copies
-from feinsum.skeletons.nvidia.matrix_units import multiply_accumulate
+from feinsum.skeletons.instructions.async_copies import commit_copies, keep_loads_before, wait_for_copies
+from feinsum.skeletons.instructions.matrix_units import multiply_accumulate
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PrefetchedFragments:
         step, tile, sums = Variable(tiles.step), tiles.tile, self.sums
         inside = frame.inside | {tiles.step}
         kept = [self._registers(side) for side in (0, 1)]
-        waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.around, started)
+        waited = draft.add(partial(wait_for_copies, frame.plan.copies, ahead - 1), "copies", frame.around, started)
         there = frame.barrier([waited], frame.around)
         first = self._load(kept, 0, (0, 0), frame.around, [there])
         cleared = sums.clear(first)
@@ -54,8 +54,8 @@ class PrefetchedFragments:
         coming = self._load(kept, Remainder(step + 1, 2), (tile, step + 1), inside, first)
         multiplied = self._products(kept, Remainder(step, 2), inside, [*coming, *cleared])
         draft.priorities.append(f"{tile},{tiles.step}")
-        committed = draft.add(commit_copies, "copies", frame.inside, [*copied, multiplied])
-        waited = draft.add(partial(wait_for_copies, ahead - 1), "copies", frame.inside, [committed])
+        committed = draft.add(partial(commit_copies, frame.plan.copies), "copies", frame.inside, [*copied, multiplied])
+        waited = draft.add(partial(wait_for_copies, frame.plan.copies, ahead - 1), "copies", frame.inside, [committed])
         there = frame.barrier([waited], frame.inside)
         again = self._load(kept, 0, (tile + 1, 0), frame.inside, [there])
         return sums.add(self._products(kept, tiles.steps % 2, frame.inside, again))
@@ -76,7 +76,7 @@ class PrefetchedFragments:
             for k in range(plan.fragments.registers[side]):
                 register, place = kept[side][number, Variable(loop), k], operand.fragment(*of, loop, k)
                 loads.append(draft.assign(register, place, inside | {loop}, after, alone=True))
-        return [draft.add(keep_loads_before, "copies", inside, loads)]
+        return [draft.add(partial(keep_loads_before, plan.copies), "copies", inside, loads)]
 
     def _products(self, kept: Sequence[Any], number: Any, inside: frozenset[str], after: Collection[str]) -> str:
         """Multiply one of the sets."""

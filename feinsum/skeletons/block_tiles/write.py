@@ -26,8 +26,8 @@ from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.block_tiles.preparation import prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.results import BlockResults
 from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.nvidia.async_copies import register_async_copies
-from feinsum.skeletons.nvidia.matrix_units import register_matrix_unit
+from feinsum.skeletons.instructions.async_copies import register_async_copies
+from feinsum.skeletons.instructions.matrix_units import register_matrix_unit
 
 
 def write(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles, sizes: Mapping[str, int]) -> lp.TranslationUnit:
@@ -94,7 +94,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     # The match knows where functions of sums read arrays, once indices of the output are joined.
     t_unit = finish(t_unit, match, others, {} if present is None else {insn.assignee_name: present})
     if plan.pipeline.asynchronous:
-        t_unit = register_async_copies(t_unit, frame.dtype)
+        t_unit = register_async_copies(t_unit, plan.copies, frame.dtype)
     return register_matrix_unit(t_unit, plan.fragments.unit) if plan.fragments.unit else t_unit
 
 

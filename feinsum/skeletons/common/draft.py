@@ -13,6 +13,8 @@ import numpy as np
 from loopy.kernel.data import Iname
 from pymbolic.primitives import LogicalAnd, Variable
 
+from feinsum.devices.vendors import Vendor
+
 
 def all_of(conditions: Sequence[Any]) -> Any:
     """The condition that all of some conditions hold, of which there is one at least."""
@@ -122,13 +124,12 @@ class Draft:
             self.alone.add(insn.id)
         return str(insn.id)
 
-    def hide(self, name: str, loops: Iterable[str], after: Collection[str]) -> str:
-        """Hide an integer in a temporary from the compiler of NVIDIA devices; the id of the instruction that does."""
-        register = "l" if self.temporaries[name].dtype.itemsize == 8 else "r"
+    def hide(self, vendor: Vendor, name: str, loops: Iterable[str], after: Collection[str]) -> str:
+        """Hide an integer in a temporary from the compiler; the id of the instruction that does."""
         forget = partial(
             lp.CInstruction,
             (),
-            f'asm volatile("" : "+{register}"({name}));',
+            vendor.hide(name, self.temporaries[name].dtype.itemsize),
             read_variables=frozenset([name]),
             assignees=(Variable(name),),
         )

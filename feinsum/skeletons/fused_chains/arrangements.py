@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from feinsum.contraction import ContractionSchedule
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.common.digits import Digits
@@ -28,6 +27,7 @@ from feinsum.skeletons.fused_chains.events import (
 )
 from feinsum.skeletons.fused_chains.layouts import Access, Layout, padded
 from feinsum.skeletons.fused_chains.steps import BlockSteps, MatrixSharing, TileSharing, lengths_within, sharing_of
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 
 
 @dataclass

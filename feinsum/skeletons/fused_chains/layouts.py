@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from pymbolic.primitives import flattened_product, flattened_sum
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.common.digits import VECTOR_BYTES, Digits
-from feinsum.skeletons.nvidia.matrix_units import DEPTH, ROWS
+from feinsum.skeletons.instructions.matrix_units import DEPTH, ROWS, SUB_GROUP
 
 LINE_BYTES = 128
 """Bytes that the banks of local memory deliver together, on devices with sub-groups of 32; elsewhere padding does no

@@ -13,16 +13,16 @@ from typing import Any
 
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.skeletons.common.digits import position
 from feinsum.skeletons.fused_chains.events import MOVED_TOGETHER, ContractStep, CopyMatrix, LocalArray
 from feinsum.skeletons.fused_chains.kernel import GroupKernel
 from feinsum.skeletons.fused_chains.steps import MatrixSharing
-from feinsum.skeletons.nvidia.matrix_units import (
+from feinsum.skeletons.instructions.matrix_units import (
     COLUMNS,
     DEPTH,
     ROWS,
+    SUB_GROUP,
     column_of,
     column_of_b,
     depth_of,

@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from feinsum.contraction import Step
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.common.digits import Digits
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH, ROWS, SUB_GROUP, fragment_dtype, fragment_unit
 
 OTHER_REGISTERS = 24
 """32-bit registers of a work-item besides its tile; chosen by hand."""

@@ -30,7 +30,7 @@ from feinsum.skeletons.fused_chains.plan import FusedChain
 from feinsum.skeletons.fused_chains.products import MatrixUnitStep, copy_matrix
 from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing
 from feinsum.skeletons.fused_chains.tiles import RegisterTileStep, WorkItemTile
-from feinsum.skeletons.nvidia.matrix_units import fragment_unit, register_matrix_unit
+from feinsum.skeletons.instructions.matrix_units import fragment_unit, register_matrix_unit
 
 
 def write(t_unit: lp.TranslationUnit, match: Match, plan: FusedChain) -> lp.TranslationUnit:

@@ -10,8 +10,8 @@ from loopy.symbolic import TypeCast
 from pymbolic.primitives import Variable
 
 from feinsum.skeletons.common.products import MatrixProduct
-from feinsum.skeletons.nvidia.matrix_units import DEPTH, multiply_accumulate
-from feinsum.skeletons.nvidia.summing_units import multiply_and_sum
+from feinsum.skeletons.instructions.matrix_units import DEPTH, multiply_accumulate
+from feinsum.skeletons.instructions.summing_units import multiply_and_sum
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
 from feinsum.skeletons.warp_tiles.operands import LongOperand
 from feinsum.skeletons.warp_tiles.resident_factor import ResidentFactor

@@ -12,15 +12,14 @@ import loopy as lp
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Call, Comparison, FloorDiv, If, Max, Remainder, Subscript, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.reads import with_calls, with_rules
 from feinsum.skeletons.common.digits import position
 from feinsum.skeletons.common.draft import all_of
 from feinsum.skeletons.common.products import MatrixProduct, substituted
-from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
-from feinsum.skeletons.nvidia.matrix_units import DEPTH, ROWS, depth_of
+from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
+from feinsum.skeletons.instructions.matrix_units import DEPTH, ROWS, SUB_GROUP, depth_of
 from feinsum.skeletons.warp_tiles.loops import TileLoops
 from feinsum.skeletons.warp_tiles.wide_stores import Rows, rows_in_memory
 
@@ -107,10 +106,10 @@ class CopiedRows:
         draft = self.loops.draft
         rows_left = draft.assign(Variable(self._left), self.loops.matched.rows - ROWS * tile, around, after)
         # Hidden, or else the conditions of all pieces would be kept.
-        ready = draft.hide(self._left, around, (rows_left,))
+        ready = draft.hide(self.plan.vendor, self._left, around, (rows_left,))
         elements = range(len(self._operands[p].elements))
         copied = [self._copy(p, element, tile, slice_, around, ready, only) for element in elements]
-        return draft.add(commit_copies, "commit", around, copied)
+        return draft.add(partial(commit_copies, self.plan.copies), "commit", around, copied)
 
     def _copy(
         self,
@@ -133,6 +132,7 @@ class CopiedRows:
         first = substituted(rows.begin, dict(zip(operand.loops, map(Variable, loops), strict=True)))
         copy = partial(
             copy_in_rows,
+            self.plan.copies,
             f"{self._coming} + to",
             f"{rows.array} + begin",
             "size",
@@ -161,7 +161,7 @@ class CopiedRows:
 
     def wait(self, around: frozenset[str], after: Sequence[str]) -> str:
         """Wait for what was copied, until all lanes see it; the id of the instruction."""
-        waited = self.loops.draft.add(partial(wait_for_copies, 0), "wait", around, after)
+        waited = self.loops.draft.add(partial(wait_for_copies, self.plan.copies, 0), "wait", around, after)
         return self.loops.synchronize((waited,), around)
 
     def read(self, p: MatrixProduct, step: Any, half: Any) -> Any:

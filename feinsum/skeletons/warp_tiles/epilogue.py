@@ -17,7 +17,7 @@ from pymbolic.primitives import Comparison, Variable
 
 from feinsum.rewrites import finished
 from feinsum.skeletons.common.products import MatrixProduct, substituted
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, ROWS
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, ROWS
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
 from feinsum.skeletons.warp_tiles.held import HeldRegisters
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop

@@ -11,13 +11,12 @@ from typing import Any
 import loopy as lp
 from pymbolic.primitives import Call, Comparison, If, Subscript, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.errors import TransformError
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.reads import with_calls, with_rules
 from feinsum.skeletons.common.digits import Digits, position
-from feinsum.skeletons.nvidia.async_copies import copy_asynchronously
-from feinsum.skeletons.nvidia.matrix_units import ROWS
+from feinsum.skeletons.instructions.async_copies import copy_asynchronously
+from feinsum.skeletons.instructions.matrix_units import ROWS, SUB_GROUP
 from feinsum.skeletons.warp_tiles.lanes import guarded
 from feinsum.skeletons.warp_tiles.loops import TileLoops
 from feinsum.skeletons.warp_tiles.registers import LaneLoad
@@ -122,6 +121,7 @@ class HeldCopies:
         index.insert(self.axes[rule], If(there, row, rows - 1))
         copy = partial(
             copy_asynchronously,
+            loops.plan.copies,
             self._copied[rule][loops.warp, number],
             Call(Variable(rule), tuple(index)),
             If(there, 1, 0),

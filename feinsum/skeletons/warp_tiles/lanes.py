@@ -11,7 +11,7 @@ from pymbolic.primitives import Comparison, FloorDiv, If, Remainder
 
 from feinsum.skeletons.common.draft import all_of
 from feinsum.skeletons.common.products import MatrixProduct
-from feinsum.skeletons.nvidia.matrix_units import DEPTH, column_of, column_of_b, row_of
+from feinsum.skeletons.instructions.matrix_units import DEPTH, column_of, column_of_b, row_of
 from feinsum.skeletons.warp_tiles.plan import WarpTiles
 
 

@@ -11,10 +11,9 @@ import loopy as lp
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Remainder, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.common.draft import Draft
 from feinsum.skeletons.common.products import MatrixProduct, substituted
-from feinsum.skeletons.nvidia.matrix_units import ROWS, begin_late, synchronize_sub_group
+from feinsum.skeletons.instructions.matrix_units import ROWS, SUB_GROUP, begin_late, synchronize_sub_group
 from feinsum.skeletons.warp_tiles.lanes import LaneLayout
 from feinsum.skeletons.warp_tiles.matched import MatchedProducts
 from feinsum.skeletons.warp_tiles.plan import WarpTiles
@@ -126,7 +125,9 @@ class TileLoops:
         draft.instructions.append(barrier)
         if not self.plan.stagger:
             return str(barrier.id)
-        return draft.add(partial(begin_late, self.plan.stagger, self.warp), "stagger", self.around, (str(barrier.id),))
+        return draft.add(
+            partial(begin_late, self.plan.vendor, self.plan.stagger, self.warp), "stagger", self.around, (str(barrier.id),)
+        )
 
     def turns(self, products: Sequence[MatrixProduct]) -> list[Turn]:
         """The turns, each with a loop over tiles of its own, in order."""
@@ -185,7 +186,7 @@ class TileLoops:
 
     def synchronize(self, after: Sequence[str], around: frozenset[str]) -> str:
         """Let the lanes of a warp wait for each other; the id of the instruction."""
-        return self.draft.add(synchronize_sub_group, "synchronize", around, after)
+        return self.draft.add(partial(synchronize_sub_group, self.plan.vendor), "synchronize", around, after)
 
     def unrolled_others(self, output: int) -> dict[str, Variable]:
         """New loops in place of those of an instruction besides m and n."""

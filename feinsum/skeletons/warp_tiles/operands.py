@@ -9,7 +9,7 @@ from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, If, Sum, Variable
 
 from feinsum.skeletons.common.products import MatrixProduct, substituted
-from feinsum.skeletons.nvidia.matrix_units import DEPTH
+from feinsum.skeletons.instructions.matrix_units import DEPTH
 from feinsum.skeletons.warp_tiles.copies import CopiedRows
 from feinsum.skeletons.warp_tiles.held import HeldCopies, HeldRegisters
 from feinsum.skeletons.warp_tiles.lanes import guarded

@@ -1,6 +1,6 @@
 """The plan of warp tiles: ``P[m, n] = Σ_k A[m, k] B[k, n]`` by warps that take 16 rows m at a time.
 
-A *warp* is what NVIDIA calls a sub-group of 32; its 32 *lanes* are what OpenCL calls work-items.
+A *warp* is a sub-group of 32; its 32 *lanes* are what OpenCL calls work-items.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.devices.ptx import SCHEDULERS, SUB_GROUP, MatrixUnit, split_error
+from feinsum.devices.vendors import AsyncCopies, MatrixUnit, Vendor, vendor_with
 from feinsum.errors import TransformError
 from feinsum.parameters import described
-from feinsum.skeletons.nvidia.async_copies import WIDEST_BYTES
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH, ROWS, fragment_dtype, fragment_unit
-from feinsum.skeletons.nvidia.summing_units import SUMS, sum_error
+from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES, copies_for
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH, ROWS, SUB_GROUP, fragment_dtype, fragment_unit
+from feinsum.skeletons.instructions.summing_units import SUMS
 from feinsum.skeletons.warp_tiles.tiling import Share, TallProduct, weighted_shares
 
 _DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -168,7 +168,7 @@ class WarpTiles:
         """The reason why tiles cannot be dealt so, or None."""
         if min(self.warps, self.n_split, self.k_slices, self.tiles or self.persistent_groups) < 1:
             return "a kernel of warp tiles has warps, parts, slices, and groups that stay or tiles for those that go"
-        if self.stagger and (not self.persistent_groups or self.warps <= SCHEDULERS):
+        if self.stagger and (not self.persistent_groups or self.warps <= self.vendor.schedulers):
             return "groups that do not stay, or have but one sub-group for each scheduler, are not staggered"
         if self.product_major and not self.persistent_groups:
             return "groups that come and go do not compute products in turn"
@@ -195,12 +195,14 @@ class WarpTiles:
             return f"matrix unit '{unit.name}' multiplies {self.number}, which is too short for {product.dtype}"
         if self.accumulation not in SUMS:
             return f"'{self.accumulation}' is no way to add the steps of a sum, as {', '.join(SUMS)} are"
-        if self.accumulation != "apart" and unit.dtype != "float":
+        if self.accumulation != "apart" and not unit.splits:
             return "the units for float64 add the steps of a sum by themselves"
         if self.loads_in_flight == 0 and (self.accumulation == "split" or self.number != product.dtype):
             return "copies do not turn numbers into those that the unit multiplies"
         if self.prefetch.loads and self.k_slices > 1:
             return "values of the next slice come by copies, or not ahead"
+        if self.prefetch.copies or self.copies_asynchronously:
+            _ = self.copies  # whether the vendor has such shows as they are looked up
         if self.prefetch.copies and product.fields > 1:
             return "values of several products are not copied"
         apart = product.planes > 1 or self.k_slices > 1
@@ -212,6 +214,16 @@ class WarpTiles:
     def unit(self) -> MatrixUnit:
         """The matrix unit itself."""
         return fragment_unit(self.matrix_unit)
+
+    @cached_property
+    def vendor(self) -> Vendor:
+        """The vendor that has the unit, whose other instructions are used, too."""
+        return vendor_with(self.unit)
+
+    @cached_property
+    def copies(self) -> AsyncCopies:
+        """The instructions that copy asynchronously."""
+        return copies_for(self.vendor)
 
     @cached_property
     def number(self) -> np.dtype[Any]:
@@ -275,7 +287,9 @@ class WarpTiles:
     def sum_error(self) -> float:
         """The error of a number of P in units of the roundoff of float32 times ``Σ |A| |B|``; 1 of units for float64."""
         terms = self.product.terms
-        return split_error(self.unit, terms) if not self.interleaved else sum_error(self.unit, terms, self.accumulation)
+        if not self.interleaved:
+            return self.unit.error(terms)
+        return self.unit.sum_error(terms, rounded=self.accumulation == "split")
 
     def local_bytes(self) -> int:
         """Local memory of a work-group: B, rows of results on their way out, and copies of A and of held values."""

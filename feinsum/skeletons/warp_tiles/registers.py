@@ -8,7 +8,7 @@ from typing import Any
 
 from pymbolic.primitives import Variable
 
-from feinsum.skeletons.nvidia.matrix_units import ROWS
+from feinsum.skeletons.instructions.matrix_units import ROWS
 from feinsum.skeletons.warp_tiles.lanes import guarded
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
 
@@ -71,5 +71,5 @@ class RegisterLoads:
             name = self.draft.array("row", (), dtype=self.loops.matched.index_dtype)
             row = ROWS * tile + self.loops.lanes.row(0)
             known = self.draft.assign(Variable(name), row, around, self.turn.ready)
-            self._rows[tile] = Variable(name), self.draft.hide(name, around, (known,))
+            self._rows[tile] = Variable(name), self.draft.hide(self.loops.plan.vendor, name, around, (known,))
         return self._rows[tile]

@@ -11,13 +11,12 @@ import loopy as lp
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import Comparison, FloorDiv, If, Min, Remainder, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.common.digits import VECTOR_BYTES, position
 from feinsum.skeletons.common.draft import all_of
 from feinsum.skeletons.common.products import MatrixProduct, substituted
-from feinsum.skeletons.nvidia.async_copies import commit_copies, copy_asynchronously, wait_for_copies
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH
-from feinsum.skeletons.nvidia.summing_units import first_bits
+from feinsum.skeletons.instructions.async_copies import commit_copies, copy_asynchronously, wait_for_copies
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH, SUB_GROUP
+from feinsum.skeletons.instructions.summing_units import first_bits
 from feinsum.skeletons.warp_tiles.lanes import guarded
 from feinsum.skeletons.warp_tiles.loops import TileLoops
 
@@ -78,10 +77,11 @@ class ResidentFactor:
         loops, dtype = self.loops, self.plan.product.dtype
         at, conditions = self._indices(place, inside=True)
         there = If(all_of(conditions), 1, 0) if conditions else 1
-        copy = partial(copy_asynchronously, self._place(place, 0), substituted(self.product.b, at), there, dtype)
+        copies, value = self.plan.copies, substituted(self.product.b, at)
+        copy = partial(copy_asynchronously, copies, self._place(place, 0), value, there, dtype)
         copied = loops.draft.add(copy, "copy_matrix", around, loops.matched.before)
-        committed = loops.draft.add(commit_copies, "commit", loops.around, (copied,))
-        loops.draft.add(partial(wait_for_copies, 0), "wait", loops.around, (committed,))
+        committed = loops.draft.add(partial(commit_copies, copies), "commit", loops.around, (copied,))
+        loops.draft.add(partial(wait_for_copies, copies, 0), "wait", loops.around, (committed,))
 
     def _load_in_bursts(self, copy: str, around: frozenset[str]) -> None:
         """Load several fragments into registers, then store them; split, if the unit takes them so."""
@@ -100,8 +100,9 @@ class ResidentFactor:
         if self.parts == 1:
             each(lambda number, place: (self._place(place, 0), number), after, alone=True)
             return
-        after = each(lambda number, place: (self._place(place, 0), first_bits(number)), after, alone=True)
-        each(lambda number, place: (self._place(place, 1), number - first_bits(number)), after, alone=True)
+        first = partial(first_bits, self.plan.unit)
+        after = each(lambda number, place: (self._place(place, 0), first(number)), after, alone=True)
+        each(lambda number, place: (self._place(place, 1), number - first(number)), after, alone=True)
 
     def _place(self, place: Any, part: int) -> Any:
         """Where a lane's number of a fragment lies, or its first bits and their rest, parts 0 and 1."""

@@ -10,10 +10,9 @@ from typing import Any
 import loopy as lp
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
 
-from feinsum.devices.ptx import SUB_GROUP
 from feinsum.skeletons.common.digits import VECTOR_BYTES, position
 from feinsum.skeletons.common.products import substituted
-from feinsum.skeletons.nvidia.matrix_units import ROWS
+from feinsum.skeletons.instructions.matrix_units import ROWS, SUB_GROUP
 from feinsum.skeletons.warp_tiles.epilogue import FinishedValues
 from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
 from feinsum.skeletons.warp_tiles.wide_stores import wide_store
@@ -148,7 +147,7 @@ class StagedStores:
         left = (self.matched.rows - ROWS * turn.tile) * self.length
         value = If(Comparison(left, "<", numbers), left, numbers)
         limited = draft.assign(Variable(self._limit), value, turn.inside, after)
-        return draft.hide(self._limit, turn.inside, (limited,))
+        return draft.hide(self.plan.vendor, self._limit, turn.inside, (limited,))
 
     def _write_whole_rows(self, turn: TurnLoop, part: StagedOutput, after: str) -> tuple[str, Any]:
         """Write the staged results of an output in wide pieces, if all rows of the tile exist and are aligned for them.

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.devices.ptx import MatrixUnit
+from feinsum.devices.vendors import MatrixUnit
 from feinsum.errors import TransformError
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, DEPTH
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from feinsum.match import Match
 from feinsum.rewrites.finishing import mark_finished, others_than
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.common.products import MatrixProduct
-from feinsum.skeletons.nvidia.async_copies import register_async_copies
-from feinsum.skeletons.nvidia.matrix_units import COLUMNS, register_matrix_unit
-from feinsum.skeletons.nvidia.summing_units import register_summing_unit
+from feinsum.skeletons.instructions.async_copies import register_async_copies
+from feinsum.skeletons.instructions.matrix_units import COLUMNS, register_matrix_unit
+from feinsum.skeletons.instructions.summing_units import register_summing_unit
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
 from feinsum.skeletons.warp_tiles.copies import CopiedRows
 from feinsum.skeletons.warp_tiles.epilogue import FinishedValues, TileStores
@@ -83,7 +83,7 @@ def write(
     others = others_than(t_unit, match)
     t_unit = mark_finished(t_unit.with_kernel(_written(loops, held or {})), match, others)
     if plan.copies_asynchronously:
-        t_unit = register_async_copies(t_unit, plan.product.dtype)
+        t_unit = register_async_copies(t_unit, plan.copies, plan.product.dtype)
     if plan.accumulation == "apart":
         return register_matrix_unit(t_unit, plan.unit)
     return register_summing_unit(t_unit, plan.unit, plan.accumulation)

@@ -124,7 +124,7 @@ class Context:
     :ivar mask: the variable that says who takes part; None for all who get there.
     :ivar span: the operation that is being emitted; `spans` those whose accesses are checked.
     :ivar locals: arrays of the work-group, by name: type and length.
-    :ivar on_units: matrices that are held as matrix units have them, and a multiple of their depth; `units` are those used.
+    :ivar on_units: matrices that are held as matrix units have them, and how; `units` are those used.
     :ivar meets_in_branch: whether work-items meet in a branch that all of them take, or none.
     :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """

@@ -1,26 +1,40 @@
-"""Fragments: cooperative matrices as the matrix units of NVIDIA devices have them, and their products.
+"""Fragments: cooperative matrices as matrix units have them, and their products.
 
-With g = lane / 4 and t = lane mod 4, a work-item holds of each tile of 16 rows, 8 columns and 4 between them
-
-    matrix_a[g + 8 r, t]     matrix_b[t, g]     matrix_acc[g + 8 (q div 2), 2 t + q mod 2]
-
-for r in 0, 1 and q in 0 to 3, as :mod:`feinsum.devices.ptx` says.  Elements beyond the end of a matrix are 0 in factors,
-and in sums nobody looks at them.
+A matrix is divided into tiles of the units' m, n and least depth, of each of which a work-item holds the registers that
+:mod:`feinsum.devices.vendors.units` says.  Elements beyond the end of a matrix are 0 in factors, and of no use in sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from feinsum.devices.ptx import MatrixUnit, product_name
+from feinsum.devices.vendors import FragmentLayout, MatrixUnit, UnitTile
 from feinsum.languages.tensor.emitting.context import Amount, Context, plus
 from feinsum.languages.tensor.emitting.layouts import Matrix
-from feinsum.languages.tensor.lowering.units import COLUMNS, DEPTH, ROWS, padded, units_for
+from feinsum.languages.tensor.lowering.units import Held, padded, units_for
 from feinsum.languages.tensor.types import Coopmatrix
 
-GROUP, ITEM = "unit_row", "unit_item"
-"""The variables lane / 4 and lane mod 4."""
+_DIGITS = {(1, 4): "unit_item", (4, 8): "unit_row"}
+
+
+def _digit(divisor: int, count: int) -> str:
+    """The variable that has a digit of a lane's number."""
+    return _DIGITS.get((divisor, count), f"unit_{divisor}_{count}")
+
+
+def lane_digits(units: Iterable[MatrixUnit]) -> str:
+    """The declarations of the digits of a lane's number that the fragments of units need, the slowest first."""
+    found = {
+        (divisor, count): unit.lanes
+        for unit in units
+        for layout in (unit.a, unit.b, unit.d)
+        for axis in (0, 1)
+        for divisor, count, _ in layout.steps(axis)
+    }
+    quotients = {at: "lane" if at[0] == 1 else f"lane / {at[0]}" for at in found}
+    values = {at: text if at[0] * at[1] == found[at] else f"{text} % {at[1]}" for at, text in quotients.items()}
+    return ", ".join(f"{_digit(*at)} = {values[at]}" for at in sorted(found, reverse=True))
 
 
 @dataclass(frozen=True)
@@ -42,11 +56,12 @@ class Place:
         return f"{self.text} < {size}" if self.number < size else "0"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fragments(Matrix):
-    """A coopmatrix in fragments, of which those of a column of tiles follow each other; `depth` divides what is summed."""
+    """A coopmatrix in fragments of tiles, of which those of a column follow each other; `depth` divides what is summed."""
 
-    depth: int = DEPTH
+    tile: UnitTile
+    depth: int
 
     @property
     def length(self) -> int:
@@ -58,10 +73,17 @@ class Fragments(Matrix):
         """Tiles along rows and along columns."""
         rows, columns = self.type.shape
         if self.type.use == "matrix_a":
-            return -(-rows // ROWS), padded(columns, self.depth) // DEPTH
-        if self.type.use == "matrix_b":
-            return padded(rows, self.depth) // DEPTH, -(-columns // COLUMNS)
-        return -(-rows // ROWS), -(-columns // COLUMNS)
+            columns = padded(columns, self.depth)
+        elif self.type.use == "matrix_b":
+            rows = padded(rows, self.depth)
+        down, across = self._size
+        return -(-rows // down), -(-columns // across)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        """Rows and columns of a tile."""
+        tile = self.tile
+        return {"matrix_a": (tile.m, tile.depth), "matrix_b": (tile.depth, tile.n)}.get(self.type.use, (tile.m, tile.n))
 
     @property
     def may_lack_rows(self) -> bool:
@@ -70,11 +92,9 @@ class Fragments(Matrix):
 
     def _registers(self) -> tuple[tuple[Place, Place], ...]:
         """Row and column of each register of a tile."""
-        if self.type.use == "matrix_a":
-            return tuple((Place(8 * r, GROUP, 7), Place(0, ITEM, 3)) for r in range(2))
-        if self.type.use == "matrix_b":
-            return ((Place(0, ITEM, 3), Place(0, GROUP, 7)),)
-        return tuple((Place(8 * (q // 2), GROUP, 7), Place(q % 2, f"2 * {ITEM}", 6)) for q in range(4))
+        layout = {"matrix_a": self.tile.a, "matrix_b": self.tile.b}.get(self.type.use, self.tile.d)
+        places = (layout.offset(register) for register in range(layout.length))
+        return tuple((_place(layout, 0, row), _place(layout, 1, column)) for row, column in places)
 
     def number(self, i: int, j: int, register: int) -> int:
         """The element of the array in a register of tile i, j."""
@@ -82,8 +102,7 @@ class Fragments(Matrix):
 
     def elements(self) -> list[tuple[str, Place, Place]]:
         """Each element of the array with its row and column, in order."""
-        size = (DEPTH if self.type.use == "matrix_b" else ROWS), (DEPTH if self.type.use == "matrix_a" else COLUMNS)
-        found = []
+        found, size = [], self._size
         for j in range(self.tiles[1]):
             for i in range(self.tiles[0]):
                 for register, (row, column) in enumerate(self._registers()):
@@ -95,9 +114,16 @@ class Fragments(Matrix):
         return found
 
 
-def fragments(type_: Coopmatrix, name: str, depth: int) -> Fragments:
+def _place(layout: FragmentLayout, axis: int, number: int) -> Place:
+    """The place of a register along an axis: what the lane's number adds, and its own number."""
+    steps = list(layout.steps(axis))
+    terms = [f"{step} * {_digit(divisor, count)}" if step > 1 else _digit(divisor, count) for divisor, count, step in steps]
+    return Place(number, " + ".join(terms), sum((count - 1) * step for _, count, step in steps))
+
+
+def fragments(type_: Coopmatrix, name: str, held: Held) -> Fragments:
     """The fragments in which units hold a coopmatrix."""
-    return Fragments(name, type_, 1, 0, False, 0, depth)
+    return Fragments(name, type_, 1, 0, False, 0, tile=held.tile, depth=held.depth)
 
 
 def multiply(context: Context, a: Fragments, b: Fragments, total: Fragments) -> None:
@@ -107,10 +133,10 @@ def multiply(context: Context, a: Fragments, b: Fragments, total: Fragments) -> 
     )
     k = 0
     while k < a.tiles[1]:
-        unit = next(unit for unit in units if unit.k // DEPTH <= a.tiles[1] - k)
+        unit = next(unit for unit in units if unit.k // a.tile.depth <= a.tiles[1] - k)
         context.units[unit.name] = None
         _step(context.put, unit, (a, b, total), k)
-        k += unit.k // DEPTH
+        k += unit.k // a.tile.depth
 
 
 _ENOUGH = 1 << 20
@@ -119,12 +145,12 @@ _ENOUGH = 1 << 20
 
 def _step(put: Callable[[str], None], unit: MatrixUnit, matrices: tuple[Fragments, Fragments, Fragments], k: int) -> None:
     """One product of a unit for each tile of the total."""
-    a, b, total = matrices
-    deep = range(k, k + unit.k // DEPTH)
+    (a, b, total), tile = matrices, unit.tile
+    deep = range(k, k + unit.k // tile.depth)
     for j in range(total.tiles[1]):
         for i in range(total.tiles[0]):
-            left = [f"{a.name}[{a.number(i, s, r)}]" for s in deep for r in range(2)]
-            right = [f"{b.name}[{b.number(s, j, 0)}]" for s in deep]
-            sums = [f"{total.name}[{total.number(i, j, q)}]" for q in range(4)]
+            left = [f"{a.name}[{a.number(i, s, r)}]" for s in deep for r in range(tile.a.length)]
+            right = [f"{b.name}[{b.number(s, j, r)}]" for s in deep for r in range(tile.b.length)]
+            sums = [f"{total.name}[{total.number(i, j, q)}]" for q in range(tile.d.length)]
             others = [f"&{sum_}" for sum_ in sums[1:]]
-            put(f"{sums[0]} = {product_name(unit)}({', '.join([*sums, *left, *right, *others])})")
+            put(f"{sums[0]} = {unit.called()}({', '.join([*sums, *left, *right, *others])})")

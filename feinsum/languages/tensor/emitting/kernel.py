@@ -8,13 +8,13 @@ number of instances, and how many of them a work-group takes one after the other
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import cgen
 
-from feinsum.devices.ptx import BOUNDED, BOUNDED_NAME, HALF_UNITS, MATRIX_UNITS, product_function, product_name
+from feinsum.devices.vendors import MatrixUnit, matrix_units
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
 from feinsum.languages.tensor.emitting import (
@@ -29,7 +29,7 @@ from feinsum.languages.tensor.emitting import (
     sub_groups,
 )
 from feinsum.languages.tensor.emitting.context import Amount, Context, GroupOfViews, View, loop
-from feinsum.languages.tensor.emitting.fragments import GROUP, ITEM
+from feinsum.languages.tensor.emitting.fragments import lane_digits
 from feinsum.languages.tensor.emitting.numbers import c_type, stored_type
 from feinsum.languages.tensor.ir import Function, Region, Value
 from feinsum.languages.tensor.lowering.target import Target
@@ -112,7 +112,7 @@ def emit(function: Function, target: Target, check: bool = False, most_local_byt
     name = f"tensor_{re.sub(r'[^A-Za-z0-9_]', '_', function.name)}"
     kernel = _kernel(context, name, arguments, body)
     text = f"{kernel}\n"
-    preamble = _preamble(text)
+    preamble = _preamble(text, _functions(context))
     local = sum(_SIZES[c] * n for c, n in context.locals.values())
     whole = f"{preamble}\n{text}" if preamble else text
     wide = "atom_" in whole
@@ -241,12 +241,13 @@ def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[An
     else:
         head.append(cgen.Statement("int const lid = 0, lane = 0, subgroup = 0"))
     if context.units:
-        head.append(cgen.Statement(f"int const {GROUP} = lane / 4, {ITEM} = lane % 4"))
+        head.append(cgen.Statement(f"int const {lane_digits(_units(context))}"))
     head.append(cgen.Statement("long const first = (long)get_group_id(0) * chunk"))
     head.append(cgen.Statement("long const last = min(first + chunk, count)"))
     head.append(loop("long gid = first", "gid < last", "++gid", body))
     block = "\n".join(cgen.Block(head).generate())
-    size = f"__attribute__((reqd_work_group_size({target.work_items}, 1, 1)))"
+    attributes = dict.fromkeys(unit.attribute for unit in _units(context) if unit.attribute)
+    size = " ".join([f"__attribute__((reqd_work_group_size({target.work_items}, 1, 1)))", *attributes])
     listed = ",\n    ".join(arguments)
     return f"__kernel {size}\nvoid {name}(\n    {listed})\n{block}"
 
@@ -254,14 +255,24 @@ def _kernel(context: Context, name: str, arguments: Sequence[str], body: list[An
 _FUNCTIONS: Final = {
     **numbers.PREAMBLE,
     **atomics.HELPERS,
-    **sub_groups.SHUFFLES,
     "any_of": control.ANY_OF,
-    BOUNDED_NAME: BOUNDED,
-    **{product_name(unit): product_function(unit) for unit in (*MATRIX_UNITS, *HALF_UNITS)},
 }
 
 
-def _preamble(text: str) -> str:
+def _units(context: Context) -> list[MatrixUnit]:
+    return [matrix_units()[name] for name in context.units]
+
+
+def _functions(context: Context) -> dict[str, str]:
+    """The functions that a kernel may call, by name."""
+    shuffles = context.target.shuffles
+    found = {**_FUNCTIONS, **(shuffles.functions if shuffles else {})}
+    for unit in _units(context):
+        found |= {**unit.helpers, unit.called(): unit.function()}
+    return found
+
+
+def _preamble(text: str, functions: Mapping[str, str]) -> str:
     """The functions that a text calls, and those that they call, in the order of their needs."""
     found: dict[str, str] = {}
 
@@ -269,7 +280,7 @@ def _preamble(text: str) -> str:
         for word in dict.fromkeys(re.findall(r"[A-Za-z_]\w*", caller)):
             if word in found:
                 continue
-            function = _FUNCTIONS.get(word)
+            function = functions.get(word)
             if function is None and (match := re.fullmatch(r"atomic_add_([a-z]+\d+)_(global|local)", word)):
                 function = atomics.function(*match.groups())
             if function is not None and f" {word}(" not in caller.split("{")[0]:

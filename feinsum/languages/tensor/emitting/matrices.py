@@ -29,9 +29,9 @@ MOST_WRITTEN_OUT = 1024
 def declare(context: Context, value: Value) -> Matrix:
     """A new array for a value."""
     assert isinstance(value.type, Coopmatrix)
-    depth = context.on_units.get(value)
+    held = context.on_units.get(value)
     name = context.fresh(value.name)
-    matrix = layout(context, value.type, name) if depth is None else fragments(value.type, name, depth)
+    matrix = layout(context, value.type, name) if held is None else fragments(value.type, name, held)
 
     context.body.append(cgen.ArrayOf(cgen.Value(matrix.c, matrix.name), matrix.length))
     return matrix

@@ -1,4 +1,4 @@
-"""Sub-groups: what work-items tell each other, by ``shfl.sync`` or through local memory.
+"""Sub-groups: what work-items tell each other, by the shuffles of the device's vendor or through local memory.
 
 Everybody gets here, see :mod:`.control`; who takes no part contributes the identity.  Sums in local memory are in order
 of the work-items, as the reference writes them.
@@ -84,24 +84,19 @@ def emit_scan(context: Context, operation: Operation) -> None:
 
 
 def _shuffles(context: Context, type_: Scalar) -> bool:
-    """Whether values of a type go through registers: those of 32 and 64 bits on NVIDIA devices."""
-    return context.target.shuffles and not type_.is_complex
+    """Whether values of a type go through registers: those of 32 and 64 bits where the vendor has shuffles."""
+    return context.target.shuffles is not None and not type_.is_complex
 
 
 def _shuffle(kind: str, context: Context, type_: Scalar, value: str, by: str) -> str:
-    width = context.target.subgroup_size
-    c = c_type(type_)
+    c, shuffles = c_type(type_), context.target.shuffles
+    assert shuffles is not None
     wide = type_.size_bytes == 8 and not type_.is_complex
     bits = {"float": ("as_uint({})", "as_float({})"), "double": ("as_ulong({})", "as_double({})")}.get(
         c, ("(uint)({})", f"({c})({{}})") if not wide else ("(ulong)({})", f"({c})({{}})")
     )
-    inner = f"shfl_{kind}_{'64' if wide else '32'}({bits[0].format(value)}, (uint)({by}), {_limits(kind, width)}u)"
-    return bits[1].format(inner)
-
-
-def _limits(kind: str, width: int) -> int:
-    """The last operand of shfl: the mask of a segment, and the last lane of one, or of shfl.up the first."""
-    return ((32 - width) << 8) | (0 if kind == "up" else 31)
+    size = 64 if wide else 32
+    return bits[1].format(shuffles.call(kind, context.target.subgroup_size, size, bits[0].format(value), by))
 
 
 def _by_shuffles(context: Context, operation: Operation, name: str, scan: str, value: str, identity: str) -> None:
@@ -135,30 +130,4 @@ EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
     "barrier": emit_barrier,
     "subgroup_broadcast": emit_broadcast,
     **dict.fromkeys(("subgroup_add", "subgroup_max", "subgroup_min"), emit_scan),
-}
-SHUFFLES: Final = {
-    f"shfl_{kind}_{bits}": text
-    for kind in ("idx", "up", "bfly")
-    for bits, text in (
-        (
-            32,
-            f"""
-uint shfl_{kind}_32(uint x, uint by, uint limits)
-{{
-    uint y;
-    asm volatile("shfl.sync.{kind}.b32 %0, %1, %2, %3, 0xffffffff;" : "=r"(y) : "r"(x), "r"(by), "r"(limits));
-    return y;
-}}
-""",
-        ),
-        (
-            64,
-            f"""
-ulong shfl_{kind}_64(ulong x, uint by, uint limits)
-{{
-    return (ulong)shfl_{kind}_32((uint)(x >> 32), by, limits) << 32 | shfl_{kind}_32((uint)x, by, limits);
-}}
-""",
-        ),
-    )
 }

@@ -26,11 +26,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from feinsum.devices.ptx import MatrixUnit
+from feinsum.devices.vendors import MatrixUnit
 from feinsum.languages.tensor.ir import Function, Operation, Value
 from feinsum.languages.tensor.lowering.common import Lowering, accumulator
 from feinsum.languages.tensor.lowering.target import Target, computed_in
-from feinsum.languages.tensor.lowering.units import COLUMNS, ROWS, fills, units_for
+from feinsum.languages.tensor.lowering.units import fills, units_for
 from feinsum.languages.tensor.rewriting import Builder, number_like
 from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Extent, Memref, Scalar
 
@@ -110,12 +110,12 @@ class _Product:
     def _unit(self) -> MatrixUnit | None:
         """The matrix unit that computes tiles, if one does."""
         units = units_for(self.target, *self.operands, self.type, self.depth)
-        rows, columns, depth = (
-            size if size is None else min(size, most)
-            for size, most in zip((self.rows, self.columns, self.depth), (ROWS, COLUMNS, _UNIT_DEPTH), strict=True)
-        )
-        filled = units and fills(units[-1], rows or ROWS, columns or COLUMNS, depth or _UNIT_DEPTH)
-        return units[-1] if filled else None
+        if not units:
+            return None
+        most = units[-1].m, units[-1].n, max(_UNIT_DEPTH, units[-1].k)
+        sizes = (self.rows, self.columns, self.depth)
+        rows, columns, depth = (min(size or whole, whole) for size, whole in zip(sizes, most, strict=True))
+        return units[-1] if fills(units[-1], rows, columns, depth) else None
 
     # one work-item
 
@@ -170,7 +170,7 @@ class _Product:
         tall = self.rows if self.rows is not None else 4 * items
         wide = self.columns if self.columns is not None else 8
         if self.unit is not None:
-            rows, columns = self._unit_tile(tall, wide)
+            rows, columns = self._unit_tile(self.unit, tall, wide)
         else:
             rows = items * min(-(-tall // items), 2)
             rows = min(rows, tall) if self.rows is not None else rows
@@ -188,9 +188,9 @@ class _Product:
 
         b.loop([first, b.arith("mul", down, across), step], body, hint="tile")
 
-    def _unit_tile(self, tall: int, wide: int) -> tuple[int, int]:
+    def _unit_tile(self, unit: MatrixUnit, tall: int, wide: int) -> tuple[int, int]:
         """Rows and columns of a tile in whole fragments, or all there are: those that keep sub-groups busy the shortest."""
-        fragments = -(-tall // ROWS), -(-wide // COLUMNS)
+        fragments = -(-tall // unit.m), -(-wide // unit.n)
         tiles = ((r, c) for r in range(1, 5) for c in range(1, 5) if r * c <= _FRAGMENTS)
 
         def cost(tile: tuple[int, int]) -> tuple[float, int]:
@@ -202,7 +202,7 @@ class _Product:
         whole = (self.rows, self.columns)
         return tuple(  # type: ignore[return-value]
             size if known is None else min(size, known)
-            for size, known in zip((rows * ROWS, columns * COLUMNS), whole, strict=True)
+            for size, known in zip((rows * unit.m, columns * unit.n), whole, strict=True)
         )
 
     def _shared_columns(self, wide: int, down: int) -> int:
@@ -230,7 +230,7 @@ class _Product:
         most = alone if self.target.is_alone else _UNROLLED
         deepest = max(min(most // max(pieces * tile.columns * (4 if self.type.is_complex else 1), 1), _DEEPEST), 1)
         if self.unit is not None:
-            deepest = _UNIT_DEPTH
+            deepest = max(_UNIT_DEPTH, self.unit.k)
         elif any(tile.checked):
             # what checks tiles is long
             deepest = min(deepest, 4)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from feinsum.devices import DeviceProfile
+from feinsum.devices.vendors import Shuffles, matrix_units, shuffles_of
 from feinsum.errors import DeviceError
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.ir import Function, Operation
@@ -22,7 +23,8 @@ _TILES_OF_SUBGROUP = 4
 """Tiles of the largest result that a sub-group of a GPU takes one after the other.  This, and work-groups of 64 work-items
 at least, is the best of 1, 2, 4 and 8 sub-groups for most of sixteen programs on an H200 on 2026-11-24; with 32 work-items
 updates of 16x16 and 32x32 matrices took 2.2 to 2.8 times as long, which was not explained."""
-_FLOAT64_UNIT = "fp64-mma-m16n8k4"
+LEAST_ROWS = 16
+"""Of a matrix unit that is used: a sub-group takes four tiles of 16 rows, and units of fewer were not measured."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,15 @@ class Target:
     :ivar work_group_size: work-items in two dimensions, of which the first is a multiple of `subgroup_size`.
     :ivar simd_bytes: the vectors of one work-item; 0 where it has none.
     :ivar vectors: how many vector registers there are.
-    :ivar shuffles: whether sub-groups exchange values by ``shfl.sync``.
-    :ivar units: the matrix units that a sub-group of 32 has.
+    :ivar shuffles: by which sub-groups exchange values; None if through local memory.
+    :ivar units: the names of the matrix units that sub-groups have.
     """
 
     subgroup_size: int
     work_group_size: tuple[int, int]
     simd_bytes: int = 0
     vectors: int = 16
-    shuffles: bool = False
+    shuffles: Shuffles | None = None
     units: tuple[str, ...] = ()
 
     @property
@@ -114,7 +116,7 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
 
     :raises DeviceError: if the device has not what the function asks for.
     """
-    shuffles = "shfl-sync" in profile.instructions
+    shuffles = shuffles_of(profile)
     if profile.kind == "cpu" and not is_observable(function):
         return Target(1, (1, 1), profile.simd_bytes, profile.vectors)
     items = function.attributes.get("subgroup_size")
@@ -126,19 +128,23 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
     if group is None:
         group = (items * _subgroups_of(function, items, profile), 1)
     units = (*profile.matrix_units, *profile.instructions) if shuffles else ()
-    target = Target(items, (group[0], group[1]), 0, 16, shuffles and items <= 32 and items & (items - 1) == 0, units)
+    if shuffles is not None and (items > shuffles.most_lanes or items & (items - 1)):
+        shuffles = None
+    target = Target(items, (group[0], group[1]), 0, 16, shuffles, units)
     _check(function, target, profile)
     return target
 
 
 def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
-    """16 or 32 where the function can see it, or else so many that few are idle, unless matrix units take all of 32."""
+    """16 or 32 where the function can see it, or else so many that few are idle, unless matrix units take more."""
     usual = _USUAL_SUBGROUP.get(profile.kind, 16)
     if is_observable(function):
         return usual
     tallest = max((rows for rows, _ in results(function)), default=usual)
-    if tallest > 8 and _FLOAT64_UNIT in profile.matrix_units and any(_sums_float64(op) for op in function.body.walk()):
-        return usual
+    units = (matrix_units().get(name) for name in profile.matrix_units)
+    lanes = [unit.lanes for unit in units if unit and unit.operand == "float64" and unit.m >= LEAST_ROWS]
+    if tallest > 8 and lanes and any(_sums_float64(op) for op in function.body.walk()):
+        return lanes[0]
     items = usual
     while items > 4 and items // 2 >= tallest:
         items //= 2

@@ -1,9 +1,6 @@
 """Matrix units: which products of cooperative matrices a device computes on them, and which values it then holds for them.
 
-    f64                    fp64-mma-m16n8k4, of 8 and of 16
-    f32                    tf32-mma-m16n8k8, by numbers that are split, where sums are long enough for the bound of f32
-    f16, bf16 to f32       f16-mma-m16n8k16, bf16-mma-m16n8k16
-
+A unit multiplies numbers of its operands' type, f32 by splitting them only where sums are long enough for the bound of f32.
 Matrices that are operands or results of one instruction are held alike.  So values are put together in *webs*, and a web is
 held as units have it, or by rows as everywhere else.
 """
@@ -11,39 +8,41 @@ held as units have it, or by rows as everywhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from feinsum.devices.ptx import SUB_GROUP, MatrixUnit, matrix_unit, split_error
+from feinsum.devices.vendors import MatrixUnit, UnitTile, matrix_units
 from feinsum.languages.tensor.checking.uniformity import UNIFORM, VARYING
 from feinsum.languages.tensor.ir import Function, Operation, Region, Value
-from feinsum.languages.tensor.lowering.target import Target
+from feinsum.languages.tensor.lowering.target import LEAST_ROWS, Target
 from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scalar
 
-ROWS, COLUMNS, DEPTH = 16, 8, 4
-"""Rows of A, columns of B, and the depth of one step, in a fragment."""
 _FILLED: Final = 0.3
 """Of what units multiply, the least that has to be numbers of the matrices: work-items by themselves reach half as much."""
-_DOUBLE: Final = ("fp64-mma-m16n8k16", "fp64-mma-m16n8k8", "fp64-mma-m16n8k4")
-_SPLIT: Final = "tf32-mma-m16n8k8"
-_HALVES: Final[dict[Scalar, str]] = {F16: "f16-mma-m16n8k16", BF16: "bf16-mma-m16n8k16"}
+_NUMBERS: Final[dict[Scalar, str]] = {F64: "float64", F32: "float32", F16: "float16", BF16: "bfloat16"}
+
+
+class Held(NamedTuple):
+    """How units hold a matrix: the fragments of its tiles, and what its depth is padded to a multiple of."""
+
+    tile: UnitTile
+    depth: int
 
 
 def units_for(target: Target, a: Scalar, b: Scalar, total: Scalar, terms: int | None) -> tuple[MatrixUnit, ...]:
-    """The units that add products of a and b to a total, the deepest first; none where there are none, or too coarse ones.
+    """The units that add products of a and b to a total, the deepest first, all of the same tiles; none where there are
+    none, or too coarse ones.
 
     :param terms: how many products are summed at least; None where nobody knows.
     """
-    if target.subgroup_size != SUB_GROUP:
-        return ()
-    names: tuple[str, ...] = ()
-    if (a, b, total) == (F64, F64, F64):
-        names = _DOUBLE
-    elif (a, b, total) == (F32, F32, F32):
-        fits = terms is not None and split_error(matrix_unit(_SPLIT), terms) <= terms
-        names = (_SPLIT,) if fits else ()
-    elif a == b and a in _HALVES and total in (a, F32):
-        names = (_HALVES[a],)
-    return tuple(matrix_unit(name) for name in names if name in target.units)
+
+    def fits(unit: MatrixUnit) -> bool:
+        taken = _NUMBERS.get(a) == unit.operand and (total == a or _NUMBERS.get(total) == unit.number)
+        exact = not unit.splits or (terms is not None and unit.error(terms) <= terms)
+        return taken and exact and unit.m >= LEAST_ROWS and unit.lanes == target.subgroup_size
+
+    known = (matrix_units().get(name) for name in target.units) if a == b else ()
+    found = sorted((unit for unit in known if unit is not None and fits(unit)), key=lambda unit: -unit.k)
+    return tuple(unit for unit in found if unit.tile == found[0].tile)
 
 
 def padded(size: int, step: int) -> int:
@@ -53,18 +52,16 @@ def padded(size: int, step: int) -> int:
 
 def fills(unit: MatrixUnit, rows: int, columns: int, depth: int) -> bool:
     """Whether a product of these lengths is not mostly of zeros that a unit multiplies too."""
-    whole = padded(rows, ROWS) * padded(columns, COLUMNS) * padded(depth, unit.k)
+    whole = padded(rows, unit.m) * padded(columns, unit.n) * padded(depth, unit.k)
     return rows * columns * depth >= _FILLED * whole
 
 
-def values_on_units(function: Function, target: Target, levels: Mapping[Value, int]) -> dict[Value, int]:
-    """The coopmatrices of a function that are held as matrix units have them, with the depth that theirs is a multiple of.
+def values_on_units(function: Function, target: Target, levels: Mapping[Value, int]) -> dict[Value, Held]:
+    """The coopmatrices of a function that are held as matrix units have them, and how.
 
     :param levels: how values vary between work-items.
     """
-    if not target.units or target.subgroup_size != SUB_GROUP:
-        return {}
-    return _Webs(target, function, levels).depths()
+    return _Webs(target, function, levels).held() if target.units else {}
 
 
 class _Sets:
@@ -105,22 +102,24 @@ class _Webs:
         self.known = {op.results[0]: op.attributes["value"] for op in function.body.walk() if op.name == "constant"}
         self._region(function.body, UNIFORM, 1)
 
-    def depths(self) -> dict[Value, int]:
+    def held(self) -> dict[Value, Held]:
         """See :func:`values_on_units`."""
         terms: dict[Value, int] = {}
         for operation, times in self.products:
             root = self.sums.find(operation.results[0])
             terms[root] = terms.get(root, 0) + times * _matrix(operation.operands[0]).columns
-        found: dict[Value, int] = {}
+        found: dict[Value, Held] = {}
         for operation, _ in self.products:
             a, b, total = map(_matrix, operation.operands)
             summed = terms[self.sums.find(operation.results[0])]
             units = units_for(self.target, a.component, b.component, total.component, summed)
             if units and fills(units[-1], a.rows, b.columns, summed):
-                root = self.webs.find(operation.results[0])
-                found[root] = max(found.get(root, 0), units[-1].k)
-            else:
-                self.refused.add(operation.results[0])
+                root, unit = self.webs.find(operation.results[0]), units[-1]
+                tile, depth = found.get(root, Held(unit.tile, 0))
+                found[root] = Held(tile, max(depth, unit.k))
+                if tile == unit.tile:
+                    continue
+            self.refused.add(operation.results[0])
         refused = {self.webs.find(value) for value in self.refused}
         return {value: found[root] for value in self.webs if (root := self.webs.find(value)) in found.keys() - refused}
 

@@ -77,8 +77,7 @@ class GeneralKernel:
         entries = [rows * columns for rows, columns in results(function)]
         self._is_small = bool(entries) and max(entries) <= _SMALL_ENTRIES
         dtypes = [_dtype_of(slot) for slot in self.emitted.slots]
-        # PoCL 3.1 moves code across barriers in branches: kernels end the process, or results are wrong
-        trusted = device.profile.runtime != "pocl" or not self.emitted.meets_in_branch
+        trusted = not (device.profile.broken_barriers and self.emitted.meets_in_branch)
         self._launcher = Launcher(device, self.emitted.source, self.emitted.name, dtypes, optimised=trusted)
 
     @property

@@ -1,9 +1,4 @@
-"""Copies from global to local memory that no work-item waits for, by ``cp.async`` of NVIDIA devices.
-
-Copies pass through no register, and several tiles may be under way at once: a group of copies is *committed*, and later
-waited for by the number of groups that may still be under way.  After the PTX ISA, section "Data Movement and Conversion
-Instructions: Asynchronous copy", non-bulk.
-"""
+"""Copies from global to local memory that no work-item waits for: see :class:`feinsum.devices.vendors.AsyncCopies`."""
 
 from __future__ import annotations
 
@@ -19,28 +14,41 @@ from loopy.types import NumpyType
 from pymbolic.mapper.stringifier import PREC_NONE
 from pymbolic.primitives import Call, Variable
 
+from feinsum.devices import vendors
+from feinsum.devices.vendors import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 
 WIDEST_BYTES = 16
-_DTYPES = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+"""The most bytes that skeletons copy at once."""
+_DTYPES: dict[np.dtype[Any], str] = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 
 
-def register_async_copies(t_unit: lp.TranslationUnit, dtype: np.dtype[Any]) -> lp.TranslationUnit:
+def copies_for(vendor: Vendor | None) -> AsyncCopies:
+    """The copies of a vendor.
+
+    :raises TransformError: if it has none, or none as wide as skeletons make them.
+    """
+    if vendor is None or vendor.copies is None or vendor.copies.widest_bytes < WIDEST_BYTES:
+        raise TransformError(f"the device's vendor has no asynchronous copies of {WIDEST_BYTES} bytes")
+    return vendor.copies
+
+
+def register_async_copies(t_unit: lp.TranslationUnit, copies: AsyncCopies, dtype: np.dtype[Any]) -> lp.TranslationUnit:
     """Let kernels of `t_unit` copy numbers of a type: see :func:`copy_asynchronously`.
 
     :raises TransformError: for other types than float32 and float64.
     """
     if dtype not in _DTYPES:
         raise TransformError(f"numbers of {dtype} are not copied asynchronously, those of float32 and float64 are")
-    for width in (1, 2, WIDEST_BYTES // dtype.itemsize):
-        name = _name(dtype, width)
+    for width in _widths(dtype):
+        name = _name(copies, dtype, width)
         if name not in t_unit.callables_table:
             t_unit = lp.register_callable(t_unit, name, _Copy(name))
     return t_unit
 
 
 def copy_asynchronously(
-    place: Any, value: Any, there: Any, dtype: np.dtype[Any], width: int = 1, **kwargs: Any
+    copies: AsyncCopies, place: Any, value: Any, there: Any, dtype: np.dtype[Any], width: int = 1, **kwargs: Any
 ) -> CallInstruction:
     """The instruction that begins to copy an element of an array to local memory, or several in a row.
 
@@ -52,11 +60,13 @@ def copy_asynchronously(
     :param kwargs: what every instruction of loopy takes.
     """
     return CallInstruction(
-        (place,), Call(Variable(_name(dtype, width)), (value, there * (dtype.itemsize * width))), **kwargs
+        (place,), Call(Variable(_name(copies, dtype, width)), (value, there * (dtype.itemsize * width))), **kwargs
     )
 
 
-def copy_in_rows(to: str, begin: str, size: str, places: Sequence[tuple[str, Any]], **kwargs: Any) -> CInstruction:
+def copy_in_rows(
+    copies: AsyncCopies, to: str, begin: str, size: str, places: Sequence[tuple[str, Any]], **kwargs: Any
+) -> CInstruction:
     """The instruction that begins to copy 16 bytes to local memory, zeros in place of those that are not there.
 
     :param to: a pointer to local memory, as an expression of C in terms of the names of `places`, as are the others; both
@@ -65,49 +75,45 @@ def copy_in_rows(to: str, begin: str, size: str, places: Sequence[tuple[str, Any
     :param size: how many bytes there are.
     :param places: names and their values, as expressions of loopy.
     """
-    return CInstruction(tuple(places), _statement(WIDEST_BYTES, to, begin, size), **kwargs)
+    return CInstruction(tuple(places), copies.copy(WIDEST_BYTES, to, begin, size), **kwargs)
 
 
-def commit_copies(**kwargs: Any) -> CInstruction:
+def commit_copies(copies: AsyncCopies, **kwargs: Any) -> CInstruction:
     """The instruction that closes a group of copies."""
-    return CInstruction((), 'asm volatile("cp.async.commit_group;" ::: "memory");', **kwargs)
+    return CInstruction((), copies.commit, **kwargs)
 
 
-def wait_for_copies(left: int, **kwargs: Any) -> CInstruction:
+def wait_for_copies(copies: AsyncCopies, left: int, **kwargs: Any) -> CInstruction:
     """The instruction that waits until at most so many groups of a work-item's copies are under way."""
-    return CInstruction((), f'asm volatile("cp.async.wait_group {left};" ::: "memory");', **kwargs)
+    return CInstruction((), copies.wait(left), **kwargs)
 
 
-def keep_loads_before(**kwargs: Any) -> CInstruction:
+def keep_loads_before(copies: AsyncCopies, **kwargs: Any) -> CInstruction:
     """An instruction of no code; the compiler, which would put each load next to what needs it, moves none past it."""
-    return CInstruction((), 'asm volatile("" ::: "memory");', **kwargs)
+    return CInstruction((), copies.keep_loads, **kwargs)
 
 
-def _statement(size: int, to: str, begin: str, there: str) -> str:
-    # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
-    cache = "cg" if size == WIDEST_BYTES else "ca"
-    # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
-    return (
-        f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
-        f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"((int)({there})));'
-    )
+def _widths(dtype: np.dtype[Any]) -> tuple[int, ...]:
+    return 1, 2, WIDEST_BYTES // dtype.itemsize
 
 
-def _name(dtype: np.dtype[Any], width: int) -> str:
-    return f"feinsum_copy_{dtype.name}" if width == 1 else f"feinsum_copy_{dtype.name}x{width}"
+def _name(copies: AsyncCopies, dtype: np.dtype[Any], width: int) -> str:
+    name = copies.function(dtype.name)
+    return name if width == 1 else f"{name}x{width}"
 
 
-def _parsed(name: str) -> tuple[np.dtype[Any], int]:
-    """Type and width of the numbers that a function copies."""
-    kind, _, width = name.removeprefix("feinsum_copy_").partition("x")
-    return np.dtype(kind), int(width or 1)
+def _parsed(name: str) -> tuple[AsyncCopies, np.dtype[Any], int]:
+    """The copies, type and width of the numbers that a function copies."""
+    known = [vendor.copies for vendor in vendors.VENDORS if vendor.copies is not None]
+    found = ((copies, dtype, width) for copies in known for dtype in _DTYPES for width in _widths(dtype))
+    return next(each for each in found if _name(*each) == name)
 
 
 class _Copy(lp.ScalarCallable):  # type: ignore[misc]
     """The copy as loopy sees it: an element in, an element out, and how many bytes of it there are."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
-        number = NumpyType(_parsed(self.name)[0])
+        number = NumpyType(_parsed(self.name)[1])
         if arg_id_to_dtype.get(0, number) != number:
             raise TransformError(f"'{self.name}' copies {number} and got {arg_id_to_dtype[0]}")
         types = {0: number, 1: NumpyType(np.dtype(np.int32)), -1: number}
@@ -123,11 +129,11 @@ class _Copy(lp.ScalarCallable):  # type: ignore[misc]
         return Variable(self.name_in_target)(*addresses, code(size, integer)), False
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
-        dtype, width = _parsed(self.name)
+        copies, dtype, width = _parsed(self.name)
         kind, size = _DTYPES[dtype], width * dtype.itemsize
         # Nothing may use the copies before they were waited for, which is said there, so other accesses may pass this one.
         text = (
             f"static inline void {self.name}(__local {kind} *to, __global {kind} const *from, int bytes)\n{{\n"
-            f"  {_statement(size, 'to', 'from', 'bytes')}\n}}"
+            f"  {copies.copy(size, 'to', 'from', 'bytes')}\n}}"
         )
         yield f"61_{self.name}", text

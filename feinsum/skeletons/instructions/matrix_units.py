@@ -1,23 +1,19 @@
-"""Matrix products on the matrix units of NVIDIA devices: ``D = A B + D`` by a sub-group of 32, every lane its share.
+"""Matrix products on matrix units: ``D = A B + D`` by a sub-group of 32, every lane its share.
 
-The units are reached through inline PTX, ``mma.sync.aligned.m16n8k{4,8,16}.row.col.f64.f64.f64.f64`` for float64 and
-``mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32`` for float32, as a callable of loopy with a preamble.  A lane holds
-*fragments*; with g = lane / 4 and t = lane mod 4, register i of a lane is
+The units are data of :mod:`feinsum.devices.vendors`, and their text is the preamble of a callable of loopy.  Skeletons are
+written for units whose fragments are a row of those of 16 rows, 8 columns and 4 steps of the sum (:data:`FRAGMENTS`): with
+g = lane / 4 and t = lane mod 4, a lane holds in register i
 
     A[g + 8 (i mod 2), t + 4 (i div 2)]     B[t + 4 i, g]     D[g + 8 (i div 2), 2 t + i mod 2]
 
-after the PTX ISA, section "Warp-level matrix instructions for mma", figures of .m16n8k4, .m16n8k8 and .m16n8k16 with
-``.f64`` and of .m16n8k8 with ``.tf32``.  So the longer shapes are the shortest one in a row, and only their number of
-registers differs.
+So the longer shapes are the shortest one in a row, and only their number of registers differs.
 
-The units for float32 keep 11 significant bits of A and B, and round sums towards zero.  So each number is split,
-``a = a' + a"`` with a' its first 11 bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from
-zero for every 8 indices, or for those of a tile, and then added to D by the ordinary adder, which rounds correctly: H.
-Ootomo and R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
-performance", IJHPCA 36 (2022), section 3.  :func:`feinsum.devices.ptx.split_error` and
-:func:`~feinsum.devices.ptx.tile_error` bound the loss.  Infinities, NaN and the largest numbers give what IEEE 754
-asks (:data:`~feinsum.devices.ptx.BOUNDED`).  The rest of a number below 2^-113 has fewer than 11 bits, so that its products
-are as exact as those of TF32 in the worst case.
+Units for float32 may keep fewer bits of A and B than it has, and round sums towards zero.  So each number is split,
+``a = a' + a"`` with a' its first bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from zero
+for every step of the unit, or for those of a tile, and then added to D by the ordinary adder, which rounds correctly.
+:meth:`feinsum.devices.vendors.MatrixUnit.error` and :meth:`~feinsum.devices.vendors.MatrixUnit.tile_error` bound the loss.
+Infinities, NaN and the largest numbers give what IEEE 754 asks.  The rest of a number below 2^-113 has fewer bits than a',
+so that its products are as exact as the unit's own in the worst case.
 """
 
 from __future__ import annotations
@@ -32,20 +28,22 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.ptx import (
-    BOUNDED,
-    BOUNDED_NAME,
-    MATRIX_UNITS,
-    SCHEDULERS,
-    MatrixUnit,
-    matrix_unit,
-    product_function,
-    product_name,
-)
+from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit, UnitTile, Vendor, matrix_units
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4
 """Rows of A, columns of B, and the depth of one step, in a fragment."""
+SUB_GROUP = 32
+"""Lanes that share the fragments."""
+FRAGMENTS = UnitTile(
+    ROWS,
+    COLUMNS,
+    DEPTH,
+    a=FragmentLayout((LayoutDigit(4, 0, 1), LayoutDigit(8, 1, 0)), (LayoutDigit(2, 8, 0),)),
+    b=FragmentLayout((LayoutDigit(4, 1, 0), LayoutDigit(8, 0, 1))),
+    d=FragmentLayout((LayoutDigit(4, 0, 2), LayoutDigit(8, 1, 0)), (LayoutDigit(2, 0, 1), LayoutDigit(2, 8, 0))),
+)
+"""The places that :func:`row_of` and the functions after it compute."""
 SUMMED = (False, True)
 """Who adds products of split numbers: the ordinary adder, or the unit."""
 
@@ -53,20 +51,21 @@ SUMMED = (False, True)
 def fragment_unit(name: str) -> MatrixUnit:
     """The unit of a name, for float64 or, by splitting, for float32.
 
-    :raises TransformError: if its fragments do not have 16 rows.
+    :raises TransformError: if its fragments are not a row of :data:`FRAGMENTS`.
     """
-    try:
-        unit = matrix_unit(name)
-    except StopIteration:
-        raise TransformError(f"there is no matrix unit '{name}'") from None
-    if unit.m != ROWS:
-        raise TransformError(f"matrix unit '{name}' has no fragments of {ROWS} rows")
+    unit = matrix_units().get(name)
+    if unit is None:
+        raise TransformError(f"there is no matrix unit '{name}'")
+    if unit.tile != FRAGMENTS:
+        raise TransformError(
+            f"the fragments of matrix unit '{name}' do not have {ROWS} rows, or lie otherwise in the lanes"
+        )
     return unit
 
 
 def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
     """Let kernels of `t_unit` call a matrix unit: see :func:`multiply_accumulate`."""
-    for name in dict.fromkeys(product_name(unit, summed=summed) for summed in SUMMED):
+    for name in dict.fromkeys(unit.called(summed=summed) for summed in SUMMED):
         if name not in t_unit.callables_table:
             t_unit = lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
     return t_unit
@@ -100,19 +99,19 @@ def multiply_accumulate(
 
     ``mma`` of CUDA and CUTLASS; ``tensorize`` in TVM.
     """
-    call = Call(Variable(product_name(unit, summed=summed)), (*accumulators, *a, *b))
+    call = Call(Variable(unit.called(summed=summed)), (*accumulators, *a, *b))
     return CallInstruction(accumulators, call, **kwargs)
 
 
-def synchronize_sub_group(**kwargs: Any) -> CInstruction:
+def synchronize_sub_group(vendor: Vendor, **kwargs: Any) -> CInstruction:
     """The instruction after which the lanes of a sub-group see what the others wrote to local memory."""
-    return CInstruction((), 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");', **kwargs)
+    return CInstruction((), vendor.sub_group_barrier, **kwargs)
 
 
-def begin_late(nanoseconds: int, sub_group: Any, **kwargs: Any) -> CInstruction:
+def begin_late(vendor: Vendor, nanoseconds: int, sub_group: Any, **kwargs: Any) -> CInstruction:
     """The instruction by which every further sub-group of a scheduler waits so long, more or less, before it goes on."""
-    late = nanoseconds * FloorDiv(sub_group, SCHEDULERS)
-    return CInstruction((("late", late),), 'asm volatile("nanosleep.u32 %0;" :: "r"(late) : "memory");', **kwargs)
+    late = nanoseconds * FloorDiv(sub_group, vendor.schedulers)
+    return CInstruction((("late", late),), vendor.pause("late"), **kwargs)
 
 
 def row_of(lane: Any, half: Any) -> Any:
@@ -152,19 +151,15 @@ class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
         unit, summed = self._unit
-        if unit.dtype == "float":
-            yield f"40_{BOUNDED_NAME}", BOUNDED
-        yield f"60_{self.name}", product_function(unit, summed=summed)
+        yield from ((f"40_{name}", text) for name, text in unit.helpers.items())
+        yield f"60_{self.name}", unit.function(summed=summed)
 
     @property
     def _unit(self) -> tuple[MatrixUnit, bool]:
-        return next((u, summed) for u in _units() for summed in SUMMED if product_name(u, summed=summed) == self.name)
-
-
-def _units() -> tuple[MatrixUnit, ...]:
-    return tuple(unit for unit in MATRIX_UNITS if unit.m == ROWS)
+        known = matrix_units().values()
+        return next((u, summed) for u in known for summed in SUMMED if u.called(summed=summed) == self.name)
 
 
 def fragment_dtype(unit: MatrixUnit) -> np.dtype[Any]:
     """The type of the registers of A, B and D."""
-    return np.dtype(np.float64 if unit.dtype == "double" else np.float32)
+    return np.dtype(unit.number)

@@ -1,0 +1,68 @@
+"""Vendors: what the devices of one maker can do beyond OpenCL C, as data; no module outside names a maker's instructions.
+
+A vendor is an object that follows :class:`Vendor`, in a module of its own, and is listed in :data:`VENDORS`;
+:mod:`feinsum.devices.vendors.runtimes` has what is peculiar to OpenCL runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from feinsum.devices.vendors.nvidia import NVIDIA
+from feinsum.devices.vendors.units import FragmentLayout, LayoutDigit, MatrixUnit, UnitTile
+from feinsum.devices.vendors.vendor import AsyncCopies, Shuffles, Vendor
+
+if TYPE_CHECKING:
+    from feinsum.devices.profile import DeviceProfile
+
+__all__ = [
+    "VENDORS",
+    "AsyncCopies",
+    "FragmentLayout",
+    "LayoutDigit",
+    "MatrixUnit",
+    "Shuffles",
+    "UnitTile",
+    "Vendor",
+    "copies_of",
+    "matrix_units",
+    "shuffles_of",
+    "vendor_of",
+    "vendor_with",
+]
+
+VENDORS: tuple[Vendor, ...] = (NVIDIA,)
+
+
+def vendor_of(profile: DeviceProfile) -> Vendor | None:
+    """The vendor of a device; None if it adds nothing to OpenCL that feinsum knows."""
+    return next((vendor for vendor in VENDORS if vendor.runtime == profile.runtime), None)
+
+
+def vendor_with(unit: MatrixUnit) -> Vendor:
+    """The vendor that has a unit."""
+    return next(vendor for vendor in VENDORS if unit in vendor.matrix_units)
+
+
+def matrix_units() -> Mapping[str, MatrixUnit]:
+    """The units of all vendors, by name."""
+    return _by_name(VENDORS)
+
+
+@lru_cache(maxsize=8)
+def _by_name(vendors: tuple[Vendor, ...]) -> Mapping[str, MatrixUnit]:
+    return {unit.name: unit for vendor in vendors for unit in vendor.matrix_units}
+
+
+def copies_of(profile: DeviceProfile) -> AsyncCopies | None:
+    """The asynchronous copies that a device is known to make; None if there are none."""
+    vendor = vendor_of(profile)
+    return vendor.copies if vendor and vendor.copies and vendor.copies.name in profile.instructions else None
+
+
+def shuffles_of(profile: DeviceProfile) -> Shuffles | None:
+    """The exchange between lanes that a device is known to have; None if there is none."""
+    vendor = vendor_of(profile)
+    return vendor.shuffles if vendor and vendor.shuffles and vendor.shuffles.name in profile.instructions else None

@@ -1,0 +1,64 @@
+"""What NVIDIA's driver says of a device beyond the questions of OpenCL, and CUDA's of its cache."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyopencl as cl
+
+_L2_CACHE_SIZE = 38
+_REGISTERS_PER_WORK_ITEM = 255
+"""Of every compute capability from 3.5 on; the instruction set has eight bits for a register."""
+
+
+def compute_capability(device: cl.Device) -> tuple[int, int] | None:
+    """Major and minor number; None of devices of others."""
+    import pyopencl as cl
+
+    with suppress(cl.Error, AttributeError):
+        return device.compute_capability_major_nv, device.compute_capability_minor_nv
+    return None
+
+
+def facts(device: cl.Device) -> Mapping[str, Any]:
+    """Fields of a profile; see :meth:`feinsum.devices.vendors.Vendor.facts`."""
+    import pyopencl as cl
+
+    found: dict[str, Any] = {}
+    capability = compute_capability(device)
+    if capability is not None:
+        found["compute_capability"] = capability
+        found["architecture"] = "nvidia-sm" + "".join(map(str, capability))
+        if capability >= (3, 5):
+            found["max_registers_per_work_item"] = _REGISTERS_PER_WORK_ITEM
+    with suppress(cl.Error, AttributeError):
+        found["registers_per_compute_unit"] = device.registers_per_block_nv
+    with suppress(cl.Error, AttributeError):
+        if device.warp_size_nv:
+            found["sub_group_sizes"] = (device.warp_size_nv,)
+    cache = 0 if device.type & cl.device_type.CPU else _second_level_bytes(device.name)
+    return {**found, "cache_bytes": cache} if cache else found
+
+
+def _second_level_bytes(name: str) -> int:
+    """The second-level cache of the CUDA device called `name`, of which OpenCL reports the first; 0 if there is none."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count, value, text = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    for ordinal in range(count.value):
+        handle = ctypes.c_int()
+        if cuda.cuDeviceGet(ctypes.byref(handle), ordinal) != 0 or cuda.cuDeviceGetName(text, 256, handle) != 0:
+            continue
+        if text.value.decode(errors="replace") != name:
+            continue
+        if cuda.cuDeviceGetAttribute(ctypes.byref(value), _L2_CACHE_SIZE, handle) == 0:
+            return value.value
+    return 0

@@ -1,0 +1,68 @@
+"""Asynchronous copies, ``cp.async``, and exchange between lanes, ``shfl.sync``, of NVIDIA devices as inline PTX.
+
+After the PTX ISA, sections "Data Movement and Conversion Instructions: Asynchronous copy", non-bulk, and "shfl.sync".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class CpAsync:
+    """``cp.async``; see :class:`feinsum.devices.vendors.AsyncCopies`."""
+
+    name = "cp-async-16"
+    widest_bytes = 16
+    commit = 'asm volatile("cp.async.commit_group;" ::: "memory");'
+    keep_loads = 'asm volatile("" ::: "memory");'
+
+    def function(self, dtype: str) -> str:
+        return f"feinsum_copy_{dtype}"
+
+    def copy(self, size: int, to: str, begin: str, there: str) -> str:
+        # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
+        cache = "cg" if size == self.widest_bytes else "ca"
+        # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
+        return (
+            f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
+            f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"((int)({there})));'
+        )
+
+    def wait(self, left: int) -> str:
+        return f'asm volatile("cp.async.wait_group {left};" ::: "memory");'
+
+
+def _functions(kind: str) -> dict[str, str]:
+    """Those that exchange values of 32 and of 64 bits."""
+    return {
+        f"shfl_{kind}_32": f"""
+uint shfl_{kind}_32(uint x, uint by, uint limits)
+{{
+    uint y;
+    asm volatile("shfl.sync.{kind}.b32 %0, %1, %2, %3, 0xffffffff;" : "=r"(y) : "r"(x), "r"(by), "r"(limits));
+    return y;
+}}
+""",
+        f"shfl_{kind}_64": f"""
+ulong shfl_{kind}_64(ulong x, uint by, uint limits)
+{{
+    return (ulong)shfl_{kind}_32((uint)(x >> 32), by, limits) << 32 | shfl_{kind}_32((uint)x, by, limits);
+}}
+""",
+    }
+
+
+_SHUFFLES = {name: text for kind in ("idx", "up", "bfly") for name, text in _functions(kind).items()}
+
+
+class ShflSync:
+    """``shfl.sync``; see :class:`feinsum.devices.vendors.Shuffles`."""
+
+    name = "shfl-sync"
+    most_lanes = 32
+    functions: Mapping[str, str] = _SHUFFLES
+
+    def call(self, kind: str, lanes: int, bits: int, value: str, by: str) -> str:
+        # The last operand: the mask of a segment, and the last lane of one, or of shfl.up the first.
+        limits = ((self.most_lanes - lanes) << 8) | (0 if kind == "up" else self.most_lanes - 1)
+        return f"shfl_{kind}_{bits}({value}, (uint)({by}), {limits}u)"
