@@ -70,7 +70,7 @@ EFFECTS = (
     Effect("os.environ:OCL_ICD_VENDORS", ("devices.icd",), _LASTS,
            "the loader of OpenCL finds the drivers that pip and conda installed; your own value stays"),
     Effect("os.environ:XDG_CACHE_HOME", ("devices.store",), _LASTS,
-           "where your cache directory cannot be written, pyopencl and PoCL need another"),
+           "where your cache directory cannot be written, pyopencl and OpenCL runtimes need another"),
     Effect("os.environ:FEINSUM_TRANSFORMS", ("registry",), _ENDS,
            "worker processes load the files that `registry.add_file` was given, too"),
     Effect("atexit", ("ending", "apart"), _ENDS, "the end waits for calls of drivers, and for no candidate"),

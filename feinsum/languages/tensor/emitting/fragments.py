@@ -42,7 +42,7 @@ class Place:
     """A row or column of a fragment's element: a number, more by what a work-item has, which is at most `reach`."""
 
     number: int
-    item: str
+    item: Amount
     reach: int
 
     @property
@@ -118,7 +118,7 @@ def _place(layout: FragmentLayout, axis: int, number: int) -> Place:
     """The place of a register along an axis: what the lane's number adds, and its own number."""
     steps = list(layout.steps(axis))
     terms = [f"{step} * {_digit(divisor, count)}" if step > 1 else _digit(divisor, count) for divisor, count, step in steps]
-    return Place(number, " + ".join(terms), sum((count - 1) * step for _, count, step in steps))
+    return Place(number, " + ".join(terms) or 0, sum((count - 1) * step for _, count, step in steps))
 
 
 def fragments(type_: Coopmatrix, name: str, held: Held) -> Fragments:

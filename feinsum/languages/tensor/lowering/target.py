@@ -127,7 +127,7 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
             items //= 2
     if group is None:
         group = (items * _subgroups_of(function, items, profile), 1)
-    units = (*profile.matrix_units, *profile.instructions) if shuffles else ()
+    units = (*profile.matrix_units, *profile.instructions)
     if shuffles is not None and (items > shuffles.most_lanes or items & (items - 1)):
         shuffles = None
     target = Target(items, (group[0], group[1]), 0, 16, shuffles, units)

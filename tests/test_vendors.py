@@ -1,0 +1,184 @@
+"""Vendors: their units are data that agree with their text, and no module outside their room names one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from players import played
+from profiles import CPU, GPU
+from simulated_vendor import SIMULATED, UNIT, Simulated
+from tensor_programs import arguments_for
+from tensor_updates import compare
+
+import feinsum as fe
+from feinsum.devices import checks, vendors
+from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit
+from feinsum.devices.vendors.nvidia import NVIDIA
+from feinsum.devices.vendors.runtimes import RUNTIMES, preference, runtime_of
+from feinsum.devices.vendors.trials import copied_source, product_source
+from feinsum.errors import TransformError
+from feinsum.languages.tensor.lowering.target import choose_target
+from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_unit
+
+ROOT = Path(__file__).parents[1]
+UNITS = (*NVIDIA.matrix_units, UNIT)
+DEVICE = replace(CPU, id="accelerator:simulated:some:4cu", kind="accelerator", matrix_units=(UNIT.name,))
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A vendor that is listed with the real ones."""
+    monkeypatch.setattr(vendors, "VENDORS", (*vendors.VENDORS, SIMULATED))
+
+
+def code_of(path: Path) -> str:
+    """A module without comments and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            said = [n for n in body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant)]
+            node.body = [n for n in body if n not in said] or [ast.Pass()]  # type: ignore[attr-defined]
+    return ast.unparse(tree)
+
+
+def modules() -> Iterator[Path]:
+    """All modules but those whose subject is a vendor: its own, and the launches of CUDA on the arrays of others."""
+    own = (ROOT / "feinsum/devices/vendors", ROOT / "feinsum/interop/cuda")
+    for path in (*(ROOT / "feinsum").rglob("*.py"), *(ROOT / "transforms").rglob("*.py")):
+        if not any(path.is_relative_to(room) for room in own):
+            yield path
+
+
+def test_no_module_outside_names_a_vendor() -> None:
+    """Neither a vendor, nor its assembly, nor a runtime whose defects are a row of the table."""
+    named = {
+        path.relative_to(ROOT).as_posix(): found
+        for path in modules()
+        if (found := re.findall(r"nvidia|ptx|pocl|\basm\b", code_of(path), re.IGNORECASE))
+    }
+    assert named == {}
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_lanes_hold_all_of_each_matrix(unit: MatrixUnit) -> None:
+    """Each element of D once; those of A and B at least once.  The text of a place says what the data say."""
+    shapes = ((unit.a, unit.m, unit.k), (unit.b, unit.k, unit.n), (unit.d, unit.m, unit.n))
+    for layout, rows, columns in shapes:
+        places = list(product(range(unit.lanes), range(layout.length)))
+        held = Counter(layout.place(*place) for place in places)
+        assert set(held) == set(product(range(rows), range(columns)))
+        assert layout is not unit.d or set(held.values()) == {1}
+        for lane, register in places:
+            text = (expression.replace("/", "//") for expression in layout.text(str(lane), register))
+            assert tuple(map(eval, text)) == layout.place(lane, register)
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_tile_is_repeated_to_make_a_unit(unit: MatrixUnit) -> None:
+    """Register after register, along the sum."""
+    tile = unit.tile
+    for whole, part, axis in ((unit.a, tile.a, 1), (unit.b, tile.b, 0)):
+        assert whole.length * tile.depth == part.length * unit.k
+        for lane, register in product(range(unit.lanes), range(whole.length)):
+            place = list(part.place(lane, register % part.length))
+            place[axis] += tile.depth * (register // part.length)
+            assert whole.place(lane, register) == tuple(place)
+
+
+def test_names_are_those_of_one_unit() -> None:
+    """Of units in records, and of the functions of their text, in kernels for different numbers too."""
+    names = [unit.name for unit in UNITS]
+    functions = {name for unit in UNITS for name in (unit.called(), unit.called(summed=True), *unit.split_names)}
+    assert len(set(names)) == len(names)
+    assert len(functions) == 3 * len(UNITS) + sum(unit.splits for unit in UNITS)
+
+
+@pytest.mark.parametrize("unit", NVIDIA.matrix_units, ids=lambda unit: unit.name)
+def test_kernels_that_try_units_are_right(player: fe.Device, unit: MatrixUnit) -> None:
+    """On a CPU that plays units of 16 rows after the PTX ISA, with numbers that every format holds."""
+    if unit.m != 16:
+        pytest.skip("units of 8 rows are not played")
+    random = np.random.default_rng(0)
+    shapes = (unit.m, unit.k), (unit.k, unit.n), (unit.m, unit.n)
+    a, b, d = (random.integers(-8, 9, shape).astype(unit.number) for shape in shapes)
+    source = product_source(unit).replace("kernel ", f"kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) ")
+    (found,) = checks._run(player.cl_device, played(source), [a, b], [d], SUB_GROUP, SUB_GROUP)
+    np.testing.assert_array_equal(found, d + a @ b)
+
+
+def test_the_kernel_that_tries_copies_is_right(player: fe.Device) -> None:
+    """Neighbouring lanes exchange what each has copied."""
+    assert NVIDIA.copies is not None
+    x = np.random.default_rng(0).standard_normal((SUB_GROUP, 4), dtype=np.float32)
+    source = played(copied_source(NVIDIA.copies, SUB_GROUP))
+    (y,) = checks._run(player.cl_device, source, [x], [np.zeros_like(x)], SUB_GROUP, SUB_GROUP)
+    np.testing.assert_array_equal(y, x[np.arange(SUB_GROUP) ^ 1])
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_new_unit_is_tried(player: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the probe's kernel, which is generated from its data; with a wrong layout it is refused."""
+    assert checks.feature_works(player.cl_device, UNIT.name)
+    wrong = Simulated()
+    turned = FragmentLayout((LayoutDigit(4, 1, 0), LayoutDigit(4, 0, 1)), UNIT.d.registers)
+    wrong.matrix_units = (replace(UNIT, d=turned),)
+    monkeypatch.setattr(vendors, "VENDORS", (wrong,))
+    assert not checks.feature_works(player.cl_device, UNIT.name)
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("sizes", [(64, 8, 12), (37, 11, 9), (70, 3, 1)])
+@pytest.mark.parametrize("turned", ["n.n", "t.n", "n.t"])
+def test_programs_multiply_by_a_new_unit(player: fe.Device, sizes: tuple[int, int, int], turned: str) -> None:
+    """The tensor language takes any shape, and sizes that fill no fragment."""
+    m, n, k = sizes
+    a = f"{m}x{k}" if turned[0] == "n" else f"{k}x{m}"
+    b = f"{k}x{n}" if turned[2] == "n" else f"{n}x{k}"
+    text = f"""func @product(%A: memref<f64x{a}>, %B: memref<f64x{b}>, %C: memref<f64x{m}x{n}>) {{
+        %alpha = constant 0.5 : f64  %beta = constant 1.0 : f64
+        gemm.{turned} %alpha, %A, %B, %beta, %C
+    }}"""
+    target = choose_target(fe.program(text).function(), DEVICE)
+    assert (target.subgroup_size, target.units) == (16, (UNIT.name,))
+
+    def arguments() -> dict[str, np.ndarray]:
+        return arguments_for(fe.program(text).function(), np.random.default_rng(3), 3)
+
+    kernel = compare(player, text, arguments, target)
+    assert kernel.emitted.units == (UNIT.name,)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_skeletons_refuse_fragments_that_they_do_not_know() -> None:
+    """They are written for one layout of 16 rows, and compare data."""
+    with pytest.raises(TransformError, match="do not have 16 rows, or lie otherwise in the lanes"):
+        fragment_unit(UNIT.name)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_device_has_a_vendor_by_its_runtime() -> None:
+    """A CPU has none; what a driver does not build is not had."""
+    assert [vendors.vendor_of(profile) for profile in (GPU, DEVICE, CPU)] == [NVIDIA, SIMULATED, None]
+    assert fe.Device(GPU).vendor is NVIDIA
+    assert vendors.vendor_with(UNIT) is SIMULATED
+    for asked in (vendors.copies_of, vendors.shuffles_of):
+        assert asked(GPU) is not None
+        assert asked(replace(GPU, instructions=())) is asked(DEVICE) is asked(CPU) is None
+
+
+def test_runtimes_are_told_by_their_platforms() -> None:
+    """Each has a name of its own; one that is unknown has nothing peculiar, and is as good as PoCL."""
+    platforms = [runtime.platform for runtime in RUNTIMES]
+    assert not any(one in other for one, other in product(platforms, platforms) if one != other)
+    assert len({runtime.name for runtime in RUNTIMES}) == len(RUNTIMES)
+    assert runtime_of("some-new-runtime").broken_barriers == runtime_of("some-new-runtime").target_variable == ""
+    assert preference("some-new-runtime") == preference("pocl") > preference("intel") > preference("nvidia")
