@@ -53,6 +53,7 @@ class Simulated:
     runtime = "simulated"
     sub_group_sizes: tuple[int, ...] = (16,)
     schedulers = 1
+    reserved_local_bytes = 0
     matrix_units: tuple[MatrixUnit, ...] = (UNIT,)
     copies = None
     shuffles = None

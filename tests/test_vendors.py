@@ -136,8 +136,7 @@ def test_a_new_unit_is_tried(player: fe.Device, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("simulated")
-@pytest.mark.parametrize("sizes", [(64, 8, 12), (37, 11, 9), (70, 3, 1)])
-@pytest.mark.parametrize("turned", ["n.n", "t.n", "n.t"])
+@pytest.mark.parametrize(("sizes", "turned"), [((64, 8, 12), "n.n"), ((37, 11, 9), "t.n"), ((70, 3, 1), "n.t")])
 def test_programs_multiply_by_a_new_unit(player: fe.Device, sizes: tuple[int, int, int], turned: str) -> None:
     """The tensor language takes any shape, and sizes that fill no fragment."""
     m, n, k = sizes

@@ -8,6 +8,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
+from feinsum.devices.vendors import vendor_of
 from feinsum.devices.vendors.runtimes import runtime_of
 from feinsum.errors import DeviceError
 
@@ -16,9 +17,6 @@ _USUAL_LINE_BYTES = 64
 _USUAL_CORE_CACHE_BYTES = 1 << 20
 _USUAL_FIRST_CACHE_BYTES = 48 << 10
 """Values of present processors, where the system does not tell."""
-_RESERVED_LOCAL_BYTES = 1024
-"""Of each work-group, on NVIDIA devices of compute capability 8.0 and later (CUDA C++ Programming Guide, features of
-compute capabilities)."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +127,9 @@ class DeviceProfile:
 
     def local_bytes_of(self, groups: int, each: int) -> int:
         """Local memory that some groups of a compute unit take of what one group may have, what is reserved counted."""
-        return groups * (each + _RESERVED_LOCAL_BYTES) - _RESERVED_LOCAL_BYTES
+        vendor = vendor_of(self)
+        reserved = vendor.reserved_local_bytes if vendor is not None else 0
+        return groups * (each + reserved) - reserved
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import profile_html

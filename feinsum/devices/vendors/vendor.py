@@ -77,6 +77,7 @@ class Vendor(Protocol):
     :ivar runtime: of its devices, see :attr:`feinsum.devices.DeviceProfile.runtime`.
     :ivar sub_group_sizes: the sizes of sub-groups for which the instructions are.
     :ivar schedulers: of a compute unit; each issues instructions of its own sub-groups.
+    :ivar reserved_local_bytes: local memory that the driver takes of each work-group.
     :ivar matrix_units: as data, those for numbers of two bytes included.
     :ivar sub_group_barrier: the statement after which the lanes of a sub-group see what others wrote to local memory.
     """
@@ -84,6 +85,7 @@ class Vendor(Protocol):
     runtime: str
     sub_group_sizes: tuple[int, ...]
     schedulers: int
+    reserved_local_bytes: int
     matrix_units: tuple[MatrixUnit, ...]
     copies: AsyncCopies | None
     shuffles: Shuffles | None

@@ -21,11 +21,13 @@ INSTRUCTIONS = {ShflSync.name: (7, 0), CpAsync.name: (8, 0), **{unit.name: unit.
 
 
 class Nvidia:
-    """See :class:`feinsum.devices.vendors.Vendor`; the numbers are the same from Volta to Hopper."""
+    """See :class:`feinsum.devices.vendors.Vendor`; the numbers are those of compute capability 8.0 and later (CUDA C++
+    Programming Guide, features of compute capabilities)."""
 
     runtime = "nvidia"
     sub_group_sizes: tuple[int, ...] = (SUB_GROUP,)
     schedulers = 4
+    reserved_local_bytes = 1024
     matrix_units: tuple[MatrixUnit, ...] = (*MATRIX_UNITS, *HALF_UNITS)
     copies: AsyncCopies | None = CpAsync()
     shuffles: Shuffles | None = ShflSync()

@@ -16,6 +16,7 @@ from feinsum.languages.tensor.lowering.units import Held, padded, units_for
 from feinsum.languages.tensor.types import Coopmatrix
 
 _DIGITS = {(1, 4): "unit_item", (4, 8): "unit_row"}
+"""Names of the digits of a lane's number, by their divisor and length, that most units have."""
 
 
 def _digit(divisor: int, count: int) -> str:

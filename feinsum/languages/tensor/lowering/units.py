@@ -8,6 +8,7 @@ held as units have it, or by rows as everywhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import lcm
 from typing import Final, NamedTuple
 
 from feinsum.devices.vendors import MatrixUnit, UnitTile, matrix_units
@@ -29,8 +30,9 @@ class Held(NamedTuple):
 
 
 def units_for(target: Target, a: Scalar, b: Scalar, total: Scalar, terms: int | None) -> tuple[MatrixUnit, ...]:
-    """The units that add products of a and b to a total, the deepest first, all of the same tiles; none where there are
-    none, or too coarse ones.
+    """The units that add products of a and b to a total, the deepest first; none where there are none, or too coarse ones.
+
+    All have the same tiles, and none splits numbers where another takes them whole.
 
     :param terms: how many products are summed at least; None where nobody knows.
     """
@@ -41,8 +43,8 @@ def units_for(target: Target, a: Scalar, b: Scalar, total: Scalar, terms: int | 
         return taken and exact and unit.m >= LEAST_ROWS and unit.lanes == target.subgroup_size
 
     known = (matrix_units().get(name) for name in target.units) if a == b else ()
-    found = sorted((unit for unit in known if unit is not None and fits(unit)), key=lambda unit: -unit.k)
-    return tuple(unit for unit in found if unit.tile == found[0].tile)
+    found = sorted((unit for unit in known if unit is not None and fits(unit)), key=lambda unit: (unit.splits, -unit.k))
+    return tuple(unit for unit in found if (unit.splits, unit.tile) == (found[0].splits, found[0].tile))
 
 
 def padded(size: int, step: int) -> int:
@@ -115,8 +117,8 @@ class _Webs:
             units = units_for(self.target, a.component, b.component, total.component, summed)
             if units and fills(units[-1], a.rows, b.columns, summed):
                 root, unit = self.webs.find(operation.results[0]), units[-1]
-                tile, depth = found.get(root, Held(unit.tile, 0))
-                found[root] = Held(tile, max(depth, unit.k))
+                tile, depth = found.get(root, Held(unit.tile, 1))
+                found[root] = Held(tile, lcm(depth, unit.k))
                 if tile == unit.tile:
                     continue
             self.refused.add(operation.results[0])
