@@ -35,7 +35,7 @@ def of_d(g: int, t: int, i: int) -> tuple[int, int]:
 
 
 def of_packed_a(g: int, t: int, i: int) -> tuple[int, int]:
-    """The same of .f16 and .bf16 in .m16n8k16, of which register p holds numbers 2 p and 2 p + 1."""
+    """The same of .f16 and .bf16 in .m16n8k16, whose register p holds numbers 2 p and 2 p + 1."""
     return (g if i < 2 or 4 <= i < 6 else g + 8), 2 * t + (i & 1) + (8 if i >= 4 else 0)
 
 

@@ -26,6 +26,7 @@ from feinsum.rewrites import contract_first
 from feinsum.skeletons.instructions.matrix_units import (
     COLUMNS,
     DEPTH,
+    FRAGMENTS,
     ROWS,
     SUB_GROUP,
     column_of,
@@ -102,6 +103,9 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
         for half in halves
         for number in range(2)
     }
+    assert a == {FRAGMENTS.a.place(lane, half) for lane in lanes for half in halves}
+    assert all((evaluate(row_of(lane, 0)), evaluate(depth_of(lane, 0))) == FRAGMENTS.a.place(lane, 0) for lane in lanes)
+    assert all(evaluate(depth_of(lane, 0)) == FRAGMENTS.b.place(lane, 0)[0] for lane in lanes)
     assert len(a) == ROWS * DEPTH
     assert len(b) == COLUMNS * DEPTH
     assert len(d) == ROWS * COLUMNS

@@ -104,9 +104,9 @@ def test_names_are_those_of_one_unit() -> None:
 
 @pytest.mark.parametrize("unit", NVIDIA.matrix_units, ids=lambda unit: unit.name)
 def test_kernels_that_try_units_are_right(player: fe.Device, unit: MatrixUnit) -> None:
-    """On a CPU that plays units of 16 rows after the PTX ISA, with numbers that every format holds."""
+    """On a CPU that simulates units of 16 rows after the PTX ISA, with numbers that every format holds."""
     if unit.m != 16:
-        pytest.skip("units of 8 rows are not played")
+        pytest.skip("units of 8 rows are not simulated")
     random = np.random.default_rng(0)
     shapes = (unit.m, unit.k), (unit.k, unit.n), (unit.m, unit.n)
     a, b, d = (random.integers(-8, 9, shape).astype(unit.number) for shape in shapes)

@@ -141,12 +141,12 @@ class MatrixUnit(ABC):
         return False
 
     def error(self, terms: int) -> float:
-        """The error of a sum of so many products, in units of the roundoff u of `number` times Σ |a| |b|; 1 where only the
+        """The error of a sum of `terms` products, in units of the roundoff u of `number` times Σ |a| |b|; 1 where only the
         result is rounded."""
         return 1.0
 
     def tile_error(self, terms: int, depth: int) -> float:
-        """The same where the unit itself adds up the products of a tile, so many deep, before the ordinary adder does."""
+        """The same where the unit itself adds up the products of a tile of `depth`, before the ordinary adder does."""
         return 1.0
 
     def sum_error(self, terms: int, *, rounded: bool) -> float:

@@ -38,15 +38,14 @@ class AsyncCopies(Protocol):
         ...
 
     def copy(self, size: int, to: str, begin: str, there: str) -> str:
-        """The statement that begins to copy `size` bytes to local memory, of which only `there` bytes are read and the
-        others become zeros.
+        """The statement that begins to copy `there` bytes to local memory, and zeros for the rest of `size` bytes.
 
         :param to: a pointer to local memory, as an expression of C, and `begin` one to global memory.
         """
         ...
 
     def wait(self, left: int) -> str:
-        """The statement that waits until at most so many groups of a work-item's copies are under way."""
+        """The statement that waits until at most `left` groups of a work-item's copies are under way."""
         ...
 
 
@@ -100,11 +99,11 @@ class Vendor(Protocol):
         ...
 
     def facts(self, device: cl.Device) -> Mapping[str, Any]:
-        """The fields of a profile that only this vendor's drivers tell, or tell better; none of devices of others."""
+        """The fields of a profile that this vendor's drivers know best; empty for devices of other vendors."""
         ...
 
     def build_options(self, device: cl.Device) -> tuple[str, ...]:
-        """Options of the compiler on which the text of instructions relies; none for devices of others."""
+        """Options of the compiler on which the text of instructions relies; none for devices of other vendors."""
         ...
 
     def promised(self, profile: DeviceProfile) -> tuple[tuple[str, ...], tuple[str, ...]]:

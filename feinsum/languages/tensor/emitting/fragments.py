@@ -1,7 +1,7 @@
 """Fragments: cooperative matrices as matrix units have them, and their products.
 
-A matrix is divided into tiles of the units' m, n and least depth, of each of which a work-item holds the registers that
-:mod:`feinsum.devices.vendors.units` says.  Elements beyond the end of a matrix are 0 in factors, and of no use in sums.
+A matrix is divided into tiles of the units' m, n and least depth.  :mod:`feinsum.devices.vendors.units` says which elements
+of a tile are in a work-item's registers.  Elements beyond the end of a matrix are 0 in factors, and of no use in sums.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Fragments(Matrix):
-    """A coopmatrix in fragments of tiles, of which those of a column follow each other; `depth` divides what is summed."""
+    """A coopmatrix in fragments of tiles, column of tiles after column; `depth` divides what is summed."""
 
     tile: UnitTile
     depth: int

@@ -1,4 +1,4 @@
-"""Sub-groups: what work-items tell each other, by the shuffles of the device's vendor or through local memory.
+"""Sub-groups: exchange between work-items, by the shuffles of the device's vendor or through local memory.
 
 Everybody gets here, see :mod:`.control`; who takes no part contributes the identity.  Sums in local memory are in order
 of the work-items, as the reference writes them.
