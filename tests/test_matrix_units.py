@@ -37,9 +37,7 @@ from feinsum.skeletons.instructions.matrix_units import (
 )
 from feinsum.skeletons.instructions.summing_units import (
     SUMS,
-    first_bits_definition,
     multiply_and_sum,
-    summing_definition,
 )
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles, write
 from feinsum.skeletons.warp_tiles.tiling import Share
@@ -475,10 +473,10 @@ def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
     at += [f"B[(k + t + {4 * i}) * 8 + g]" for i in range(nb)]
     places = [f"D[(g + {8 * (i // 2)}) * 8 + 2 * t + {i % 2}]" for i in range(nd)]
     if sums in ("apart", "tilewise"):
-        defined = u.function(summed=sums == "tilewise")
+        defined = u.function("summed" if sums == "tilewise" else "")
         results, rests = [f"d{i}" for i in range(nd)], []
     else:
-        defined = f"{first_bits_definition(u)}\n{summing_definition(u, sums)}"
+        defined = f"{u.function('bits')}\n{u.function(sums)}"
         results, rests = [f"d{i}" for i in range(nd)], [f"rest{i}" for i in range(nd)]
         if sums == "split":
             b_read = at[na:]
@@ -543,7 +541,7 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
     exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
     u = fragment_unit(SPLIT)
     errors = {"apart": u.error(k), "tilewise": u.tile_error(k, TILE)}
-    bound = (errors[sums] if sums in errors else u.sum_error(k, rounded=sums == "split")) * 2.0**-24 * scale
+    bound = (errors[sums] if sums in errors else u.sum_error(k, sums)) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
     for device, play in [(player, True), *((d, False) for d in own)]:
         error = abs(product_by(device, play, sums, a, b) - exact)

@@ -97,9 +97,9 @@ def test_a_tile_is_repeated_to_make_a_unit(unit: MatrixUnit) -> None:
 def test_names_are_those_of_one_unit() -> None:
     """Of units in records, and of the functions of their text, in kernels for different numbers too."""
     names = [unit.name for unit in UNITS]
-    functions = {name for unit in UNITS for name in (unit.called(), unit.called(summed=True), *unit.split_names)}
+    functions = [unit.called(kind) for unit in UNITS for kind in unit.kinds]
     assert len(set(names)) == len(names)
-    assert len(functions) == 3 * len(UNITS) + sum(unit.splits for unit in UNITS)
+    assert len(set(functions)) == len(functions)
 
 
 @pytest.mark.parametrize("unit", NVIDIA.matrix_units, ids=lambda unit: unit.name)

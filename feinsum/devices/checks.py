@@ -87,20 +87,16 @@ def _product_is_right(device: cl.Device, unit: MatrixUnit) -> bool:
 
 def _exchanges(device: cl.Device, name: str) -> bool:
     """Whether neighbouring lanes exchange numbers by the asynchronous copies, or the shuffles, of a name."""
-    source, lanes = _exchange(name)
-    x = np.random.default_rng(0).standard_normal((lanes, 4), dtype=np.float32)
-    (y,) = _run(device, source, [x], [np.zeros_like(x)], lanes, lanes)
-    return np.array_equal(y, x[np.arange(lanes) ^ 1])
-
-
-def _exchange(name: str) -> tuple[str, int]:
-    """The kernel that tries an instruction, and the size of its sub-group."""
     for vendor in vendors.VENDORS:
-        lanes = vendor.sub_group_sizes[0]
+        lanes, source = vendor.sub_group_sizes[0], ""
         if vendor.copies is not None and vendor.copies.name == name:
-            return copied_source(vendor.copies, lanes), lanes
-        if vendor.shuffles is not None and vendor.shuffles.name == name:
-            return shuffled_source(vendor.shuffles, lanes), lanes
+            source = copied_source(vendor.copies, lanes)
+        elif vendor.shuffles is not None and vendor.shuffles.name == name:
+            source = shuffled_source(vendor.shuffles, lanes)
+        if source:
+            x = np.random.default_rng(0).standard_normal((lanes, 4), dtype=np.float32)
+            (y,) = _run(device, source, [x], [np.zeros_like(x)], lanes, lanes)
+            return np.array_equal(y, x[np.arange(lanes) ^ 1])
     raise DeviceError(f"no vendor has an instruction {name!r}")
 
 

@@ -7,7 +7,6 @@ A vendor is an object that follows :class:`Vendor`, in a module of its own, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from feinsum.devices.vendors.nvidia import NVIDIA
@@ -48,12 +47,7 @@ def vendor_with(unit: MatrixUnit) -> Vendor:
 
 def matrix_units() -> Mapping[str, MatrixUnit]:
     """The units of all vendors, by name."""
-    return _by_name(VENDORS)
-
-
-@lru_cache(maxsize=8)
-def _by_name(vendors: tuple[Vendor, ...]) -> Mapping[str, MatrixUnit]:
-    return {unit.name: unit for vendor in vendors for unit in vendor.matrix_units}
+    return {unit.name: unit for vendor in VENDORS for unit in vendor.matrix_units}
 
 
 def copies_of(profile: DeviceProfile) -> AsyncCopies | None:

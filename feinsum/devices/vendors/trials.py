@@ -53,7 +53,7 @@ def copied_source(copies: AsyncCopies, lanes: int) -> str:
         f"__local float4 tile[{lanes}];",
         copies.copy(16, "tile + lane", "x + lane", "16"),
         copies.commit,
-        copies.wait(0),
+        copies.wait.format(left=0),
         "barrier(CLK_LOCAL_MEM_FENCE);",
         "y[lane] = tile[lane ^ 1];",
     ]

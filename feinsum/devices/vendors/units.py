@@ -42,15 +42,12 @@ class FragmentLayout:
 
     def offset(self, register: int) -> tuple[int, int]:
         """Row and column of a register, from that of the lane's first."""
-        found = [digit_of(register, self.registers, i) for i in range(len(self.registers))]
-        pairs = list(zip(found, self.registers, strict=True))
-        return sum(x * digit.row for x, digit in pairs), sum(x * digit.column for x, digit in pairs)
+        return _stepped(register, self.registers)
 
     def place(self, lane: int, register: int) -> tuple[int, int]:
         """Row and column of a register of a lane."""
-        (row, column), at = self.offset(register), [digit_of(lane, self.lanes, i) for i in range(len(self.lanes))]
-        pairs = list(zip(at, self.lanes, strict=True))
-        return row + sum(x * digit.row for x, digit in pairs), column + sum(x * digit.column for x, digit in pairs)
+        (row, column), (down, across) = _stepped(lane, self.lanes), self.offset(register)
+        return row + down, column + across
 
     def steps(self, axis: int) -> Iterator[tuple[int, int, int]]:
         """The digits of a lane's number that step along rows (0) or columns (1): divisor of the number, length and step."""
@@ -67,9 +64,13 @@ class FragmentLayout:
         return row, column
 
 
-def digit_of(number: int, digits: Sequence[LayoutDigit], i: int) -> int:
-    """The value of digit i of a number."""
-    return number // prod(digit.length for digit in digits[:i]) % digits[i].length
+def _stepped(number: int, digits: Sequence[LayoutDigit]) -> tuple[int, int]:
+    """The rows and columns that the digits of a number step."""
+    row = column = 0
+    for digit in digits:
+        number, value = divmod(number, digit.length)
+        row, column = row + value * digit.row, column + value * digit.column
+    return row, column
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,16 @@ class MatrixUnit(ABC):
         """Whether numbers of the operands are split, as the unit multiplies shorter ones."""
         return False
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The functions of a unit: ``""`` is ``D + A B`` of fragments.
+
+        A unit that splits numbers also has ``"summed"``, where the unit and not the ordinary adder adds them to D;
+        ``"bits"``, the part of a number that it multiplies exactly; and ``"whole"`` and ``"split"``, which add A B to D in
+        two sums, of such parts and of what the rests add, with B whole or split before.
+        """
+        return ("",)
+
     def error(self, terms: int) -> float:
         """The error of a sum of `terms` products, in units of the roundoff u of `number` times Σ |a| |b|; 1 where only the
         result is rounded."""
@@ -149,50 +160,35 @@ class MatrixUnit(ABC):
         """The same where the unit itself adds up the products of a tile of `depth`, before the ordinary adder does."""
         return 1.0
 
-    def sum_error(self, terms: int, *, rounded: bool) -> float:
-        """The same where the unit adds the products of all steps, in two sums: of first bits, and of what the rests add.
-
-        :param rounded: whether the first bits of B are rounded as those of A, or cut.
-        """
+    def sum_error(self, terms: int, kind: str) -> float:
+        """The same of sums of the kinds "whole" and "split"."""
         return 1.0
-
-    def first_bits(self, x: str, *, rounded: bool) -> str:
-        """An expression of OpenCL C for the part of a number that the unit multiplies exactly: all of it, unless it splits.
-
-        :param rounded: whether to the nearest such number; else the other bits are cut off.
-        """
-        return x
-
-    @property
-    def split_names(self) -> tuple[str, str]:
-        """The names of the functions for :meth:`first_bits`, and for a step of a sum that the unit itself adds up."""
-        return f"{self.called()}_first_bits", f"{self.called()}_summing"
 
     @property
     def helpers(self) -> Mapping[str, str]:
-        """The functions that :meth:`function` calls, by name."""
+        """The functions that those of the unit call, by name."""
         return {}
 
-    def called(self, *, summed: bool = False) -> str:
-        """The name of :meth:`function`."""
-        return "feinsum_" + re.sub(r"\W", "_", self.name)
+    def called(self, kind: str = "") -> str:
+        """The name of a function of the unit."""
+        return "_".join(filter(None, ["feinsum", re.sub(r"\W", "_", self.name), kind]))
 
-    def body(self, *, summed: bool = False) -> list[str]:
-        """The statements of :meth:`function` that add A B to the variables d0, d1 and so on."""
+    def arguments(self, kind: str = "") -> tuple[list[str], list[str]]:
+        """The numbers that a function takes, and those that it returns: expressions after :meth:`body`."""
+        numbers = [[f"{x}{i}" for i in range(count)] for x, count in zip("abd", self.registers, strict=True)]
+        return numbers[2] + numbers[0] + numbers[1], numbers[2]
+
+    def body(self, kind: str = "") -> list[str]:
+        """The statements of a function; by default those that add A B to the variables d0, d1 and so on."""
         return [self.statement("d", "a", "b")]
 
-    def function(self, *, summed: bool = False) -> str:
-        """The OpenCL C function ``D + A B`` of fragments; D comes back as its value and through pointers.
-
-        :param summed: whether the unit adds split numbers to D, not the ordinary adder.
-        """
-        na, nb, nd = self.registers
-        inputs = [f"{self.dtype} {name}{i}" for name, count in (("d", nd), ("a", na), ("b", nb)) for i in range(count)]
-        outputs = [f"{self.dtype} *r{i}" for i in range(1, nd)]
-        stores = " ".join(f"*r{i} = d{i};" for i in range(1, nd))
-        lines = "\n  ".join([*self.body(summed=summed), stores, "return d0;"])
-        declared = f"static inline {self.dtype} {self.called(summed=summed)}({', '.join(inputs + outputs)})"
-        return f"{declared}\n{{\n  {lines}\n}}"
+    def function(self, kind: str = "") -> str:
+        """A function of the unit in OpenCL C; its first number comes back as its value, and the others through pointers."""
+        inputs, results = self.arguments(kind)
+        declared = [f"{self.dtype} {x}" for x in inputs] + [f"{self.dtype} *r{i}" for i in range(1, len(results))]
+        stores = " ".join(f"*r{i} = {x};" for i, x in enumerate(results) if i)
+        lines = "\n  ".join(filter(None, [*self.body(kind), stores, f"return {results[0]};"]))
+        return f"static inline {self.dtype} {self.called(kind)}({', '.join(declared)})\n{{\n  {lines}\n}}"
 
 
 def _without_repetition(layout: FragmentLayout, axis: int, depth: int) -> tuple[FragmentLayout, int]:

@@ -85,7 +85,7 @@ def commit_copies(copies: AsyncCopies, **kwargs: Any) -> CInstruction:
 
 def wait_for_copies(copies: AsyncCopies, left: int, **kwargs: Any) -> CInstruction:
     """The instruction that waits until at most so many groups of a work-item's copies are under way."""
-    return CInstruction((), copies.wait(left), **kwargs)
+    return CInstruction((), copies.wait.format(left=left), **kwargs)
 
 
 def keep_loads_before(copies: AsyncCopies, **kwargs: Any) -> CInstruction:
@@ -98,7 +98,7 @@ def _widths(dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def _name(copies: AsyncCopies, dtype: np.dtype[Any], width: int) -> str:
-    name = copies.function(dtype.name)
+    name = f"{copies.function}_{dtype.name}"
     return name if width == 1 else f"{name}x{width}"
 
 

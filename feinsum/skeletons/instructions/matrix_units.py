@@ -44,8 +44,6 @@ FRAGMENTS = UnitTile(
     d=FragmentLayout((LayoutDigit(4, 0, 2), LayoutDigit(8, 1, 0)), (LayoutDigit(2, 0, 1), LayoutDigit(2, 8, 0))),
 )
 """The places that :func:`row_of` and the functions after it compute."""
-SUMMED = (False, True)
-"""Who adds products of split numbers: the ordinary adder, or the unit."""
 
 
 def fragment_unit(name: str) -> MatrixUnit:
@@ -63,11 +61,11 @@ def fragment_unit(name: str) -> MatrixUnit:
     return unit
 
 
-def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit) -> lp.TranslationUnit:
-    """Let kernels of `t_unit` call a matrix unit: see :func:`multiply_accumulate`."""
-    for name in dict.fromkeys(unit.called(summed=summed) for summed in SUMMED):
+def register_matrix_unit(t_unit: lp.TranslationUnit, unit: MatrixUnit, *kinds: str) -> lp.TranslationUnit:
+    """Let kernels of `t_unit` call functions of a matrix unit, by default those of :func:`multiply_accumulate`."""
+    for name in dict.fromkeys(unit.called(kind) for kind in kinds or ("", "summed")):
         if name not in t_unit.callables_table:
-            t_unit = lp.register_callable(t_unit, name, _MultiplyAccumulate(name))
+            t_unit = lp.register_callable(t_unit, name, _UnitFunction(name))
     return t_unit
 
 
@@ -99,7 +97,7 @@ def multiply_accumulate(
 
     ``mma`` of CUDA and CUTLASS; ``tensorize`` in TVM.
     """
-    call = Call(Variable(unit.called(summed=summed)), (*accumulators, *a, *b))
+    call = Call(Variable(unit.called("summed" if summed else "")), (*accumulators, *a, *b))
     return CallInstruction(accumulators, call, **kwargs)
 
 
@@ -138,26 +136,28 @@ def column_of_b(lane: Any) -> Any:
     return FloorDiv(lane, 8) + 4 * Remainder(FloorDiv(lane, 4), 2)
 
 
-class _MultiplyAccumulate(lp.ScalarCallable):  # type: ignore[misc]
-    """A matrix unit as loopy sees it: four numbers of D, those of A and of B in; four numbers of D out."""
+class _UnitFunction(lp.ScalarCallable):  # type: ignore[misc]
+    """A function of a matrix unit as loopy sees it: numbers of the type of its registers in and out."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:
-        unit, _ = self._unit
-        number = NumpyType(fragment_dtype(unit))
-        ids = [*range(sum(unit.registers)), *range(-unit.registers[2], 0)]
+        unit, kind = self._unit
+        number, (inputs, results) = NumpyType(fragment_dtype(unit)), unit.arguments(kind)
+        ids = [*range(len(inputs)), *range(-len(results), 0)]
         if any(dtype is not None and dtype != number for dtype in arg_id_to_dtype.values()):
             raise TransformError(f"'{self.name}' multiplies {number} and got {set(map(str, arg_id_to_dtype.values()))}")
         return self.copy(name_in_target=self.name, arg_id_to_dtype=constantdict(dict.fromkeys(ids, number))), clbl_inf_ctx
 
     def generate_preambles(self, target: Any) -> Iterator[tuple[str, str]]:
-        unit, summed = self._unit
+        unit, kind = self._unit
         yield from ((f"40_{name}", text) for name, text in unit.helpers.items())
-        yield f"60_{self.name}", unit.function(summed=summed)
+        if kind in ("bits", "whole", "split"):
+            yield f"50_{unit.called('bits')}", unit.function("bits")
+        if kind != "bits":
+            yield f"60_{self.name}", unit.function(kind)
 
     @property
-    def _unit(self) -> tuple[MatrixUnit, bool]:
-        known = matrix_units().values()
-        return next((u, summed) for u in known for summed in SUMMED if u.called(summed=summed) == self.name)
+    def _unit(self) -> tuple[MatrixUnit, str]:
+        return next((u, kind) for u in matrix_units().values() for kind in u.kinds if u.called(kind) == self.name)
 
 
 def fragment_dtype(unit: MatrixUnit) -> np.dtype[Any]:

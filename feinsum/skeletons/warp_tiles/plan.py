@@ -289,7 +289,7 @@ class WarpTiles:
         terms = self.product.terms
         if not self.interleaved:
             return self.unit.error(terms)
-        return self.unit.sum_error(terms, rounded=self.accumulation == "split")
+        return self.unit.sum_error(terms, self.accumulation)
 
     def local_bytes(self) -> int:
         """Local memory of a work-group: B, rows of results on their way out, and copies of A and of held values."""

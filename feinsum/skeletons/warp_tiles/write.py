@@ -18,7 +18,6 @@ from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.common.products import MatrixProduct
 from feinsum.skeletons.instructions.async_copies import register_async_copies
 from feinsum.skeletons.instructions.matrix_units import COLUMNS, register_matrix_unit
-from feinsum.skeletons.instructions.summing_units import register_summing_unit
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
 from feinsum.skeletons.warp_tiles.copies import CopiedRows
 from feinsum.skeletons.warp_tiles.epilogue import FinishedValues, TileStores
@@ -86,7 +85,7 @@ def write(
         t_unit = register_async_copies(t_unit, plan.copies, plan.product.dtype)
     if plan.accumulation == "apart":
         return register_matrix_unit(t_unit, plan.unit)
-    return register_summing_unit(t_unit, plan.unit, plan.accumulation)
+    return register_matrix_unit(t_unit, plan.unit, "bits", plan.accumulation)
 
 
 def _written(loops: TileLoops, held: Mapping[str, str]) -> lp.LoopKernel:

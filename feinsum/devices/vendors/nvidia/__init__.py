@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices.vendors.nvidia import driver
-from feinsum.devices.vendors.nvidia.instructions import CpAsync, ShflSync
+from feinsum.devices.vendors.nvidia.instructions import CP_ASYNC, SHFL_SYNC
 from feinsum.devices.vendors.nvidia.mma import HALF_UNITS, MATRIX_UNITS, SUB_GROUP
 from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.devices.vendors.vendor import AsyncCopies, Shuffles
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from feinsum.devices.profile import DeviceProfile
 
-INSTRUCTIONS = {ShflSync.name: (7, 0), CpAsync.name: (8, 0), **{unit.name: unit.since for unit in HALF_UNITS}}
+INSTRUCTIONS = {SHFL_SYNC.name: (7, 0), CP_ASYNC.name: (8, 0), **{unit.name: unit.since for unit in HALF_UNITS}}
 """What profiles list among the instructions, and the compute capability that brought it."""
 
 
@@ -29,8 +29,8 @@ class Nvidia:
     schedulers = 4
     reserved_local_bytes = 1024
     matrix_units: tuple[MatrixUnit, ...] = (*MATRIX_UNITS, *HALF_UNITS)
-    copies: AsyncCopies | None = CpAsync()
-    shuffles: Shuffles | None = ShflSync()
+    copies: AsyncCopies | None = CP_ASYNC
+    shuffles: Shuffles | None = SHFL_SYNC
     sub_group_barrier = 'asm volatile("bar.warp.sync 0xffffffff;" ::: "memory");'
 
     def pause(self, nanoseconds: str) -> str:

@@ -15,33 +15,35 @@ _REGISTERS_PER_WORK_ITEM = 255
 """Of every compute capability from 3.5 on; the instruction set has eight bits for a register."""
 
 
-def compute_capability(device: cl.Device) -> tuple[int, int] | None:
-    """Major and minor number; None of devices of others."""
+def _ask(device: cl.Device, question: str) -> Any:
+    """The answer of the driver, None of devices of others."""
     import pyopencl as cl
 
     with suppress(cl.Error, AttributeError):
-        return device.compute_capability_major_nv, device.compute_capability_minor_nv
+        return getattr(device, question)
     return None
+
+
+def compute_capability(device: cl.Device) -> tuple[int, int] | None:
+    """Major and minor number; None of devices of others."""
+    capability = (_ask(device, "compute_capability_major_nv"), _ask(device, "compute_capability_minor_nv"))
+    return None if None in capability else capability
 
 
 def facts(device: cl.Device) -> Mapping[str, Any]:
     """Fields of a profile; see :meth:`feinsum.devices.vendors.Vendor.facts`."""
-    import pyopencl as cl
-
-    found: dict[str, Any] = {}
     capability = compute_capability(device)
-    if capability is not None:
-        found["compute_capability"] = capability
-        found["architecture"] = "nvidia-sm" + "".join(map(str, capability))
-        if capability >= (3, 5):
-            found["max_registers_per_work_item"] = _REGISTERS_PER_WORK_ITEM
-    with suppress(cl.Error, AttributeError):
-        found["registers_per_compute_unit"] = device.registers_per_block_nv
-    with suppress(cl.Error, AttributeError):
-        if device.warp_size_nv:
-            found["sub_group_sizes"] = (device.warp_size_nv,)
-    cache = 0 if device.type & cl.device_type.CPU else _second_level_bytes(device.name)
-    return {**found, "cache_bytes": cache} if cache else found
+    if capability is None:
+        return {}
+    found = {
+        "compute_capability": capability,
+        "architecture": "nvidia-sm" + "".join(map(str, capability)),
+        "max_registers_per_work_item": _REGISTERS_PER_WORK_ITEM if capability >= (3, 5) else None,
+        "registers_per_compute_unit": _ask(device, "registers_per_block_nv"),
+        "sub_group_sizes": tuple(filter(None, [_ask(device, "warp_size_nv")])),
+        "cache_bytes": _second_level_bytes(device.name),
+    }
+    return {field: value for field, value in found.items() if value}
 
 
 def _second_level_bytes(name: str) -> int:

@@ -5,31 +5,30 @@ After the PTX ISA, sections "Data Movement and Conversion Instructions: Asynchro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from feinsum.devices.vendors.vendor import AsyncCopies, Shuffles
+
+_WIDEST_BYTES, _LANES = 16, 32
 
 
-class CpAsync:
-    """``cp.async``; see :class:`feinsum.devices.vendors.AsyncCopies`."""
+def _copy(size: int, to: str, begin: str, there: str) -> str:
+    # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
+    cache = "cg" if size == _WIDEST_BYTES else "ca"
+    # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
+    return (
+        f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
+        f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"((int)({there})));'
+    )
 
-    name = "cp-async-16"
-    widest_bytes = 16
-    commit = 'asm volatile("cp.async.commit_group;" ::: "memory");'
-    keep_loads = 'asm volatile("" ::: "memory");'
 
-    def function(self, dtype: str) -> str:
-        return f"feinsum_copy_{dtype}"
-
-    def copy(self, size: int, to: str, begin: str, there: str) -> str:
-        # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
-        cache = "cg" if size == self.widest_bytes else "ca"
-        # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
-        return (
-            f'asm volatile("cp.async.{cache}.shared.global [%0], [%1], {size}, %2;"'
-            f' : : "r"((uint)(size_t)({to})), "l"((size_t)({begin})), "r"((int)({there})));'
-        )
-
-    def wait(self, left: int) -> str:
-        return f'asm volatile("cp.async.wait_group {left};" ::: "memory");'
+CP_ASYNC = AsyncCopies(
+    "cp-async-16",
+    "feinsum_copy",
+    _WIDEST_BYTES,
+    _copy,
+    commit='asm volatile("cp.async.commit_group;" ::: "memory");',
+    wait='asm volatile("cp.async.wait_group {left};" ::: "memory");',
+    keep_loads='asm volatile("" ::: "memory");',
+)
 
 
 def _functions(kind: str) -> dict[str, str]:
@@ -52,17 +51,15 @@ ulong shfl_{kind}_64(ulong x, uint by, uint limits)
     }
 
 
-_SHUFFLES = {name: text for kind in ("idx", "up", "bfly") for name, text in _functions(kind).items()}
+def _call(kind: str, lanes: int, bits: int, value: str, by: str) -> str:
+    # The last operand: the mask of a segment, and the last lane of one, or of shfl.up the first.
+    limits = ((_LANES - lanes) << 8) | (0 if kind == "up" else _LANES - 1)
+    return f"shfl_{kind}_{bits}({value}, (uint)({by}), {limits}u)"
 
 
-class ShflSync:
-    """``shfl.sync``; see :class:`feinsum.devices.vendors.Shuffles`."""
-
-    name = "shfl-sync"
-    most_lanes = 32
-    functions: Mapping[str, str] = _SHUFFLES
-
-    def call(self, kind: str, lanes: int, bits: int, value: str, by: str) -> str:
-        # The last operand: the mask of a segment, and the last lane of one, or of shfl.up the first.
-        limits = ((self.most_lanes - lanes) << 8) | (0 if kind == "up" else self.most_lanes - 1)
-        return f"shfl_{kind}_{bits}({value}, (uint)({by}), {limits}u)"
+SHFL_SYNC = Shuffles(
+    "shfl-sync",
+    _LANES,
+    {name: text for kind in ("idx", "up", "bfly") for name, text in _functions(kind).items()},
+    _call,
+)

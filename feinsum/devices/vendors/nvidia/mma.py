@@ -58,7 +58,7 @@ class Mma(MatrixUnit):
         na, nb, _ = self.registers
         return self._assembly("+d", d, "d", [f"({a}{i})" for i in range(na)], [f"({b}{i})" for i in range(nb)])
 
-    def called(self, *, summed: bool = False) -> str:
+    def called(self, kind: str = "") -> str:
         return f"feinsum_mma_m{self.m}n{self.n}k{self.k}"
 
     def _cut(self, terms: int) -> float:
@@ -84,9 +84,8 @@ class SplitMma(Mma):
     performance", IJHPCA 36 (2022), section 3.
     """
 
-    @property
-    def splits(self) -> bool:
-        return True
+    splits = True
+    kinds = ("", "summed", "bits", "whole", "split")
 
     @property
     def helpers(self) -> Mapping[str, str]:
@@ -113,22 +112,36 @@ class SplitMma(Mma):
         steps = -(-min(terms, depth) // self.k)
         return 2 + 6 + 8 + 3 * steps * (self.k / 2 + 2) + -(-terms // depth)
 
-    def called(self, *, summed: bool = False) -> str:
-        return f"feinsum_{'summed_' if summed else ''}split_mma_m{self.m}n{self.n}k{self.k}"
-
-    @property
-    def split_names(self) -> tuple[str, str]:
-        return "feinsum_first_bits", f"feinsum_summing_mma_m{self.m}n{self.n}k{self.k}"
-
-    def sum_error(self, terms: int, *, rounded: bool) -> float:
+    def sum_error(self, terms: int, kind: str) -> float:
         """Of the rest of a rounded number 2 u are cut off, of one that is cut 6 u, and the product of two rests is 4 u, or
-        8 u where B is cut.  Each step cuts off its products, u / 2 each, and the sum so far, 2 u.  The sum of the smaller
-        products errs by less than a five-hundredth of that, and is added last, u.
+        8 u where B is cut as it is read.  Each step cuts off its products, u / 2 each, and the sum so far, 2 u.  The sum of
+        the smaller products errs by less than a five-hundredth of that, and is added last, u.
         """
-        rests = 2 + 2 + 4 if rounded else 2 + 6 + 8
+        rests = 2 + 2 + 4 if kind == "split" else 2 + 6 + 8
         return rests + (1 + 1 / 500) * -(-terms // self.k) * (self.k / 2 + 2) + 1
 
-    def first_bits(self, x: str, *, rounded: bool) -> str:
+    def called(self, kind: str = "") -> str:
+        names = {"": "split_mma", "summed": "summed_split_mma", "whole": "summing_mma", "split": "summing_mma"}
+        if kind == "bits":
+            return "feinsum_first_bits"
+        return f"feinsum_{names[kind]}_m{self.m}n{self.n}k{self.k}{'_split' if kind == 'split' else ''}"
+
+    def arguments(self, kind: str = "") -> tuple[list[str], list[str]]:
+        if kind in ("", "summed"):
+            return super().arguments(kind)
+        if kind == "bits":
+            return ["x"], [self._first_bits("x", rounded=True)]
+        na, nb, nd = self.registers
+        of_b = (("high_b", nb), ("low_b", nb)) if kind == "split" else (("b", nb),)
+        inputs = [f"{x}{i}" for x, count in (("sum", nd), ("rest", nd), ("a", na), *of_b) for i in range(count)]
+        return inputs, inputs[: 2 * nd]
+
+    def body(self, kind: str = "") -> list[str]:
+        if kind == "bits":
+            return []
+        return self._summing(kind) if kind in ("whole", "split") else self._multiplying(kind)
+
+    def _first_bits(self, x: str, *, rounded: bool) -> str:
         """An expression of OpenCL C for the first 11 bits of the float32 `x`, see :data:`BOUNDED`.
 
         :param rounded: whether to the nearest; else the others are cut off, which takes an instruction less.
@@ -136,26 +149,36 @@ class SplitMma(Mma):
         bits = f"as_uint({BOUNDED_NAME}({x}))"
         return f"as_float({f'({bits} + 0x1000u)' if rounded else bits} & 0xffffe000u)"
 
-    def body(self, *, summed: bool = False) -> list[str]:
+    def _multiplying(self, kind: str) -> list[str]:
+        """The three products, the smallest first."""
         na, nb, nd = self.registers
         numbers = [*(f"a{i}" for i in range(na)), *(f"b{i}" for i in range(nb))]
         # A is rounded once for many products; B is read anew for each.  The unit ignores bits of the rest beyond 11.
-        first = [f"float high_a{i} = {self.first_bits(f'a{i}', rounded=True)};" for i in range(na)]
-        first += [f"float high_b{i} = {self.first_bits(f'b{i}', rounded=False)};" for i in range(nb)]
+        first = [f"float high_{x} = {self._first_bits(x, rounded=x.startswith('a'))};" for x in numbers]
         rest = [f"float low_{x} = {x} - high_{x};" for x in numbers]
         pairs = (("low_a", "high_b"), ("high_a", "low_b"), ("high_a", "high_b"))
-        products = [self.statement("d" if summed else "sum", a, b) for a, b in pairs]
-        if summed:
+        products = [self.statement("d" if kind == "summed" else "sum", a, b) for a, b in pairs]
+        if kind == "summed":
             return [*first, *rest, *products]
         sums = ", ".join(f"sum{i} = 0.0f" for i in range(nd))
         added = " ".join(f"d{i} += sum{i};" for i in range(nd))
         return [*first, *rest, f"float {sums};", *products, added]
 
+    def _summing(self, kind: str) -> list[str]:
+        """The products in two sums; rounding B too would take an instruction more, each time it is read."""
+        na, nb, _ = self.registers
+        highs = {f"a{i}": f"{self.called('bits')}(a{i})" for i in range(na)}
+        if kind == "whole":
+            highs |= {f"b{i}": self._first_bits(f"b{i}", rounded=False) for i in range(nb)}
+        split = [f"float high_{x} = {high}, low_{x} = {x} - high_{x};" for x, high in highs.items()]
+        terms = (("rest", "low_a", "high_b"), ("sum", "high_a", "high_b"), ("rest", "high_a", "low_b"))
+        return [*split, *(self.statement(d, a, b) for d, a, b in terms)]
+
 
 class PackedMma(Mma):
     """The same for numbers of two bytes, which work-items hold in registers of four; sums are of four bytes."""
 
-    def called(self, *, summed: bool = False) -> str:
+    def called(self, kind: str = "") -> str:
         return f"feinsum_{self.name.partition('-')[0]}_mma_m{self.m}n{self.n}k{self.k}"
 
     def error(self, terms: int) -> float:
