@@ -3,10 +3,12 @@
     python -m benchmarks cost-model                                  # from benchmarks/landscapes; a quarter of an hour
     python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
     python -m benchmarks cost-model --page benchmarks/results/cost-model.rst        # and write the table into the page
+    python -m benchmarks heats                                       # what a few candidates gain; trains, writes nothing
 
 *first pick* is the time of the configuration that the model would try first, of those measured, over the time of the
-best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  Problems of
-which less than three configurations were measured are not counted.
+best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  *heats* has the
+quickest of the first k candidates of online selection in its place, for patterns that were left out.  Problems with less
+than three measured configurations are not counted.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,15 +32,20 @@ from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_recor
 from benchmarks.report import list_table
 from benchmarks.rows import lost
 from benchmarks.starts import starts_of
+from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
+from feinsum.candidates.spread import spread
+from feinsum.canonicalization import parse_key
+from feinsum.cli.output import print_table
 from feinsum.cost.model import FILE, CostModel
 from feinsum.devices import DeviceProfile
+from feinsum.errors import FeinsumError
+from feinsum.registry import find_space
+from feinsum.space import Instance
 
 SHIPPED = Path(__file__).parent.parent / "tuning_db" / FILE
 FOLDS = 10
 LEAST = 3
 BEGIN, END = ".. the table of python -m benchmarks cost-model\n", ".. the end of the table\n"
-
-Picker = Callable[[Sequence[Row]], Row]
 
 
 def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tuple[CostModel, list[Row]]]:
@@ -91,6 +99,44 @@ def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
     return {problem: row.time_s / best[problem] for problem, row in defaults.items()}
 
 
+def quickest_of(ordered: Sequence[tuple[Row, float]], profile: DeviceProfile) -> list[float]:
+    """The time of the quickest of the first k candidates over the best time, for each k.
+
+    :param ordered: the configurations of a problem with the times expected, best first.
+    """
+    (first, quickest), space = ordered[0], find_space(ordered[0][0].space)
+    found = spread(ordered, ENTRANTS, lambda each: each[1], lambda each: (each[0].space, each[0].configuration))
+    with suppress(FeinsumError):
+        here = Instance(parse_key(first.problem.einsum), dict(first.problem.sizes), profile)
+        wanted = dict(space.default(here.problem(space)))
+        for row, t in ordered:
+            if row.space == space.name and dict(row.configuration) == wanted and t < HOPELESS * quickest:
+                found = with_default(found, (row, t))
+    best = min(row.time_s for row, _ in ordered)
+    return [min(row.time_s for row, _ in found[:most]) / best for most in range(1, ENTRANTS + 1)]
+
+
+def heats() -> None:
+    """Train without each pattern, choose, and print a table for each device of ``benchmarks/landscapes``."""
+    parser_of(__doc__).parse_args()
+    evidence, found = read_landscapes(), {}
+    for kind in ("gpu", "cpu"):
+        by_problem: dict[Problem, list[tuple[Row, float]]] = {}
+        for model, unseen in left_out(rows_of(evidence.of(kind)), lambda row: row.problem.einsum.split("|")[1]):
+            for row, t in zip(unseen, predict(model, unseen), strict=True):
+                by_problem.setdefault(row.problem, []).append((row, t))
+        for problem, own in by_problem.items():
+            if len(own) >= LEAST:
+                ordered = sorted(own, key=lambda each: each[1])
+                found.setdefault(problem.device, []).append(quickest_of(ordered, evidence.profiles[problem.device]))
+    lines = []
+    for device, losses_of in sorted(found.items()):
+        told = [lost(factors) for factors in zip(*losses_of, strict=True)]
+        lines.append([device, str(len(losses_of)), *(mean for mean, *_ in told), told[0][-1], told[-1][-1]])
+    counts = [str(most) for most in range(1, ENTRANTS + 1)]
+    print_table(["device", "problems", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device"])
+
+
 def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
     """The lines of the table of the page, and the factors that belong into the model."""
     by_einsum, factors = cross_validate(rows, lambda row: row.problem.einsum)
@@ -110,11 +156,6 @@ def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]
     return lines, factors
 
 
-def shown(lines: Sequence[tuple[str, ...]]) -> str:
-    """The lines as a table of reStructuredText."""
-    return "\n".join([*list_table(lines), ""])
-
-
 def write_page(page: Path, about: str, lines: Sequence[tuple[str, ...]], *, others: bool) -> None:
     """Put the table where the page has the last one.
 
@@ -130,11 +171,12 @@ def write_page(page: Path, about: str, lines: Sequence[tuple[str, ...]], *, othe
         about += "  The rows of other devices are those of before."
         order = list(dict.fromkeys(name for name, *_ in (*new, *stay)))
         new = sorted([*new, *stay], key=lambda line: (order.index(line[0]), line[1]))
-    page.write_text(f"{before}{BEGIN}\n{about}\n\n{shown([heading, *new])}\n{END}{after}", encoding="utf-8")
+    shown = "\n".join(list_table([heading, *new]))
+    page.write_text(f"{before}{BEGIN}\n{about}\n\n{shown}\n\n{END}{after}", encoding="utf-8")
 
 
 def lines_of(text: str) -> list[tuple[str, ...]]:
-    """The lines of a table of :func:`shown`, but for its heading."""
+    """The lines of the table of a page, but for its heading."""
     cells = [row.split("\n     - ") for row in text.partition("\n   * - ")[2].split("\n   * - ")]
     return [tuple(cell.partition("\n")[0] for cell in row) for row in cells[1:]]
 
@@ -173,9 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.records:
         write_landscapes(evidence)
     if options.only:
-        kinds = {device: profile.kind for device, profile in evidence.profiles.items()}
-        own = {at: times_s for at, times_s in evidence.times_s.items() if kinds.get(at.device) == options.only}
-        evidence = Evidence(evidence.profiles, own)
+        evidence = evidence.of(options.only)
     rows = rows_of(evidence)
     if not rows:
         sys.exit("no record is of a space that still accepts it; tune first, see doc/guides/training.rst")
@@ -187,7 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         + ", ".join(f"{factor:.2g} on {kind.upper()}s" for kind, factor in sorted(factors.items()))
         + "."
     )
-    print(f"{about}\n\n{shown(lines)}")
+    print(about)
+    print_table(lines[0], lines[1:], left=lines[0][:2])
     if options.page:
         write_page(options.page, about, lines, others=options.only is not None)
     model = train(rows, factors)

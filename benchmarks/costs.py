@@ -1,15 +1,19 @@
 """What using feinsum costs besides the kernel itself: ``python -m benchmarks costs [--device cpu] [--database PATH]``.
 
-Import, generate and a first contract are measured in new processes, each with a clock of its own; the caches of "cold" are
-empty directories.  Modules are byte code, as after ``pip install``, whatever the environment says of writing it.  The
-einsum is the DG gradient ``xre,rij,ej->xei`` with p = 3.
+processes: import, generate and a first contract in new processes, each with a clock of its own; the caches of "cold" are
+empty directories.  Modules are byte code, as after ``pip install``.  The einsum is the DG gradient ``xre,rij,ej->xei`` with
+p = 3.  expressions: untuned contractions of several kinds, compared with numpy and opt_einsum.  small: how long a product
+of 4 x 4 keeps the caller's thread busy.  canonical: canonical forms (``python -m benchmarks canonical`` measures these
+alone).  What a call costs with arrays of each library is measured by ``python -m benchmarks arrays``.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -31,7 +35,6 @@ from benchmarks.measure import Way, in_turns, keep, sample_of, stamp
 from benchmarks.report import duration, show
 from benchmarks.rows import Row, spread
 
-ELEMENTS = 100_000
 _CALLS = 300
 _CALLS_S = 3.0
 """Calls of kernels that take long are fewer."""
@@ -53,34 +56,28 @@ def cost(what: str, seconds: Sequence[float], most_s: float | None = None, remar
     return {"case": what, "figures": spread(seconds), "most_s": most_s, "remark": remark}
 
 
-def main() -> None:
+def main(groups: Sequence[str] = ("processes", "expressions", "small")) -> None:
     parser = parser_of(__doc__, "cpu")
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=groups, help=f"(default: {' '.join(groups)})")
     parser.add_argument("--database", default="", help="a store of records besides those that come with feinsum")
-    parser.add_argument("--calls", action="store_true", help="calls only, no new processes")
-    parser.add_argument("--small", action="store_true", help="calls of small products only, in processor time")
     parser.add_argument("--samples", type=int, default=7, help="new processes for each figure (default: 7)")
     parser.add_argument("--out", help="a file to which the rows are added")
     options = parser.parse_args()
     device, rows = fe.device(options.device), []
-    print(f"{device}, load average {os.getloadavg()[0]:.1f}, medians of {options.samples} new processes\n")
-    for found in measured(device, options):
-        rows.append(stamp("costs", device, {}, found))
-        keep(options.out, rows[-1])
+    print(f"{device}, load average {os.getloadavg()[0]:.1f}\n")
+    for group in options.groups:
+        for found in GROUPS[group](device, options):
+            rows.append(stamp("costs", device, {}, found))
+            keep(options.out, rows[-1])
     show(rows)
 
 
-def measured(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
-    """All that is asked for."""
-    database = options.database or None
-    if not options.small:
-        if not options.calls:
-            yield from _processes(options)
-        for group in (_calls, _hosted, _expressions):
-            yield from group(device, database)
-    yield from _small(device, database)
+def canonical() -> None:
+    """The costs of canonical forms alone."""
+    main(("canonical",))
 
 
-def _processes(options: argparse.Namespace) -> Iterator[Row]:
+def _processes(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
     """Import, generate, and what a first line takes on a machine that never ran feinsum."""
     with tempfile.TemporaryDirectory(prefix="feinsum-costs-") as byte_code:
         environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": byte_code}
@@ -151,76 +148,11 @@ def compared(
         yield cost(title.format(name), taken, most_s, remark)
 
 
-def _calls(device: fe.Device, database: str | None) -> Iterator[Row]:
-    """Calls of a kernel on device arrays, from Python's side: until the call returns, and until the result is there."""
-    import pyopencl.array as cla
-    from pyopencl.tools import ImmediateAllocator, MemoryPool
-
-    from feinsum.compile.executable import build
-    from feinsum.devices import build_program
-    from feinsum.validate import length_values
-
-    e, queue = gradient(), device.queue
-    kernel = fe.generate(e, device, database, {"E": ELEMENTS})
-    pool = MemoryPool(ImmediateAllocator(queue))
-    canonical = fe.canonicalize_einsum(e)
-    executable = build(device.context, kernel.program)
-    for elements in (1, ELEMENTS):
-        lengths = e.resolve({"E": elements})
-        ones = {a.name: np.ones([lengths[x] for x in letters]) for a, letters in e.array_indices.items()}
-        arrays = {name: cla.to_device(queue, value) for name, value in ones.items()}
-        # A result is taken from the allocator of the first operand.
-        pooled = {name: cla.to_device(queue, value, allocator=pool) for name, value in ones.items()}
-        out = cla.empty(queue, (3, elements, 20), np.float64)
-        values = length_values(canonical.einsum, canonical.renaming.lengths(lengths))
-        buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
-        buffers |= {canonical.einsum.output_names[0]: out.base_data, **executable.scratch(device.context, values)}
-        ways: dict[str, Way] = {
-            "raw launch": _raw(build_program(device.context, kernel.source), kernel.program, queue, buffers, values),
-            "Executable.enqueue": partial(executable.enqueue, queue, buffers, values),
-            "kernel(..., out=)": partial(kernel, arrays, out=out),
-            "kernel(...), memory pool": partial(kernel, pooled),
-            "kernel(...)": partial(kernel, arrays),
-        }
-        # A large problem would take the processors from Python, so there only the end is of interest.
-        large = elements > 1
-        words = "{ratio:.2f} of a raw launch" if large else "{more} of our own"
-        target = {"factor": 1.3} if large else {"factor": 1.0, "more_s": 15e-6}
-        beside = dict.fromkeys(list(ways)[2:], Beside("raw launch", words, **target))
-        beside["Executable.enqueue"] = Beside("raw launch", words)
-        samples = _interleaved(ways, queue, wait=large)
-        yield from compared(f"{{}}, E = {elements}, {'done' if large else 'returns'}", samples, beside)
-
-
-def _hosted(device: fe.Device, database: str | None) -> Iterator[Row]:
-    """Calls of kernels with large numpy arrays, beside the same with device arrays."""
-    import pyopencl.array as cla
-
-    beside = {f"numpy{x}": Beside(f"device{x}", "{ratio:.2f} of device arrays", 1.1) for x in (" arrays", " arrays, out=")}
-    for text, shapes, dtype in (
-        ("bij,bjk->bik", [(1_000_000, 8, 8), (1_000_000, 8, 8)], "float32"),
-        ("xre,rij,ej->xei", [(3, 3, ELEMENTS), (3, 20, 20), (ELEMENTS, 20)], "float64"),
-        ("ij,ij->ij", [(4000, 2000), (4000, 2000)], "float64"),
-    ):
-        e = fe.einsum(text, *(fe.array(f"a{k}", shape, dtype) for k, shape in enumerate(shapes)))
-        kernel = fe.generate(e, device, database)
-        host = {a.name: np.random.default_rng(0).uniform(-1, 1, a.shape).astype(dtype) for a in e.arrays}
-        there = {name: cla.to_device(device.queue, value) for name, value in host.items()}
-        out = kernel(host)
-        ways: dict[str, Way] = {
-            "device arrays": partial(kernel, there),
-            "numpy arrays": partial(kernel, host),
-            "device arrays, out=": partial(kernel, there, out=cla.to_device(device.queue, out)),
-            "numpy arrays, out=": partial(kernel, host, out=out),
-        }
-        yield from compared(f"{text}, {{}}", _interleaved(ways, device.queue, wait=True), beside)
-
-
-def _expressions(device: fe.Device, database: str | None) -> Iterator[Row]:
+def _expressions(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
     """A small product, and untuned contractions of several kinds, beside numpy and opt_einsum."""
     import opt_einsum
 
-    rng, how = np.random.default_rng(0), {"device": device, "database": database}
+    rng, how = np.random.default_rng(0), {"device": device, "database": options.database or None}
     quick = Beside("numpy.einsum", "{speed:.2f} times as quick as numpy.einsum")
     for title, text, shapes, dtype in (
         ("4 x 4", "ij,jk->ik", [(4, 4), (4, 4)], "float64"),
@@ -242,14 +174,14 @@ def _expressions(device: fe.Device, database: str | None) -> Iterator[Row]:
         if kernel is not None and not others:
             ways["its kernel"] = partial(kernel, {f"a{k}": x for k, x in enumerate(operands)})
             beside["expression, library=False"] = Beside("its kernel", "{ratio:.2f} of its kernel", 1.2)
-        yield from compared(f"{title}, {{}}", _interleaved(ways, device.queue, wait=True), beside)
+        yield from compared(f"{title}, {{}}", _interleaved(ways, device.queue), beside)
 
 
-def _small(device: fe.Device, database: str | None) -> Iterator[Row]:
+def _small(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
     """What the thread of the caller is busy for with a product of 4 x 4, which other programs disturb little."""
     import pyopencl.array as cla
 
-    text, how = "ij,jk->ik", {"device": device, "database": database}
+    text, how = "ij,jk->ik", {"device": device, "database": options.database or None}
     a, b = (np.random.default_rng(seed).uniform(-1, 1, (4, 4)) for seed in (0, 1))
     there = [cla.to_device(device.queue, value) for value in (a, b)]
     by_library, by_kernel, of_device = (
@@ -270,8 +202,13 @@ def _small(device: fe.Device, database: str | None) -> Iterator[Row]:
         "expression, device arrays": lambda: of_device(*there),
         "contract, device arrays": lambda: fe.contract(text, *there, **how),
     }
-    clock = partial(sample_of, finish=lambda: None, runs=1000, clock=time.thread_time)
-    samples = in_turns({name: partial(_then, partial(clock, way), device.queue) for name, way in ways.items()}, 9)
+
+    def sample(way: Way) -> float:
+        taken = sample_of(way, lambda: None, 1000, time.thread_time)
+        device.queue.finish()
+        return taken
+
+    samples = in_turns({name: partial(sample, way) for name, way in ways.items()}, 9)
     of_kernel, of_numpy = "{ratio:.2f} of its kernel", "{ratio:.2f} of numpy.einsum"
     beside = {
         name: Beside("kernel, device arrays", of_kernel) if "device" in name else Beside("numpy.einsum", of_numpy)
@@ -281,37 +218,70 @@ def _small(device: fe.Device, database: str | None) -> Iterator[Row]:
     yield from compared("4 x 4, {}, busy for", samples, beside, min)
 
 
-def _then(sample: Callable[[], float], queue: Any) -> float:
-    """A sample, after which the queue is emptied."""
-    taken = sample()
-    queue.finish()
-    return taken
+def _canonical(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
+    """Canonical forms of einsums not seen before, as their arrays have new names, and of known ones."""
+    canonicalize = fe.canonicalize_einsum
+    canonicalize(_alike("first"))  # the first form with a tie loads the graph library
+    samples = 7 * options.samples
+
+    def timed(einsums: Iterator[fe.BatchedEinsum]) -> list[float]:
+        return [sample_of(partial(canonicalize, e), lambda: None, 1) for e in einsums]
+
+    # three operands that are told apart without the graph library, and three that only this puts in order
+    yield cost("xre,rij,ej->xei", timed(gradient(35, f"n{k}_") for k in range(samples)))
+    yield cost("i,i,i->i, all alike", timed(_alike(f"n{k}_") for k in range(samples)))
+    for what, (subscripts, operands) in BATCHES.items():
+        for rows in (4, 16, 64, 200, 500):
+            yield cost(f"{what}, {rows} rows", timed(_batch(subscripts, operands, rows, f"n{k}_") for k in range(samples)))
+    for rows in (1, 64, 500):
+        makes = [_batch(*BATCHES["ij,ej->ei, one D"], rows, "a_") for _ in range(samples)]
+        canonicalize(makes[0])
+        yield cost(f"again, the same object, {rows} rows", timed(itertools.repeat(makes[0], samples)))
+        yield cost(f"again, an equal object, {rows} rows", timed(iter(makes[1:])))
 
 
-def _raw(program: Any, plan: Any, queue: Any, buffers: Mapping[str, Any], values: Mapping[str, int]) -> Callable[[], None]:
-    """The launches of a program by pyopencl alone, their arguments set beforehand."""
-    import pyopencl as cl
-
-    from feinsum.compile.program import evaluate
-
-    dtypes = {a.name: np.dtype(a.dtype) for a in plan.arguments}
-    launches = []
-    for launch in plan.launches:
-        kernel = cl.Kernel(program, launch.kernel)
-        kernel.set_args(*(buffers[x] if x in buffers else dtypes[x].type(values[x]) for x in launch.arguments))
-        groups = [evaluate(extent, values) for extent in launch.groups]
-        local = [*launch.group_size, *[1] * (len(groups) - len(launch.group_size))]
-        launches.append((kernel, [n * size for n, size in zip(groups, local, strict=True)], local))
-
-    def run() -> None:
-        for kernel, items, local in launches:
-            cl.enqueue_nd_range_kernel(queue, kernel, items, local)
-
-    return run
+def _alike(prefix: str) -> fe.BatchedEinsum:
+    return fe.einsum("i,i,i->i", *(fe.array(f"{prefix}{k}", "E") for k in "xyz"))
 
 
-def _interleaved(ways: Mapping[str, Way], queue: Any, *, wait: bool) -> dict[str, list[float]]:
-    """Seconds of each way, all in turns; until the queue is empty with `wait`."""
-    finish = queue.finish if wait else lambda: None
-    samplers = {name: partial(_then, partial(sample_of, way, finish, 1), queue) for name, way in ways.items()}
+Operands = Callable[[int, int], Sequence[str]]
+"""Takes a row and how many there are; returns the names of its operands."""
+_SHAPES: dict[str, tuple[int | str, ...]] = {
+    "D": (35, 35), "u": ("E", 35), "R": (35, 4, 15), "F": (4, "E"), "v": (4, "E", 15), "J": ("E",), "s": (8, 8)
+}  # fmt: skip
+"""By the first letter of a name."""
+
+
+def _at_random(row: int, rows: int) -> Sequence[str]:
+    rng = random.Random(1000 * rows + row)
+    return [f"{x}{rng.randrange((rows + 1) // 2)}" for x in "Du"]
+
+
+BATCHES: dict[str, tuple[str, Operands]] = {
+    "ij,ej->ei, one D": ("ij,ej->ei", lambda k, _: ("D", f"u{k}")),
+    "ifj,fe,fej->ei, one R and F": ("ifj,fe,fej->ei", lambda k, _: ("R", "F", f"v{k}")),
+    "e,ij,ej->ei, gradients": ("e,ij,ej->ei", lambda k, _: (f"J{k % 3}", "D", f"u{k // 3}")),
+    "ij,ej->ei, D and u at random": ("ij,ej->ei", _at_random),
+    "ij,jk->ik, a ring": ("ij,jk->ik", lambda k, rows: (f"s{k}", f"s{(k + 1) % rows}")),
+    "ij,jk->ik, separate pairs": ("ij,jk->ik", lambda k, rows: (f"s{k}", f"s{(k ^ 1) % rows}")),
+}
+"""Rows of one operator; that share two operands; every field with three metric terms; every array in two rows or so; in two
+rows, all of which look alike; pairs that exchange their arrays, which are as many symmetries as there can be."""
+
+
+def _batch(subscripts: str, operands: Operands, rows: int, prefix: str) -> fe.BatchedEinsum:
+    """Equal einsums for equal prefixes."""
+    names = [operands(k, rows) for k in range(rows)]
+    arrays = {x: fe.array(prefix + x, _SHAPES[x[0]]) for row in names for x in row}
+    return fe.batched_einsum(subscripts, [[arrays[x] for x in row] for row in names])
+
+
+def _interleaved(ways: Mapping[str, Way], queue: Any) -> dict[str, list[float]]:
+    """Seconds of each way until the queue is empty, alternating."""
+    samplers = {name: partial(sample_of, way, queue.finish, 1) for name, way in ways.items()}
     return {name: taken[10:] or taken for name, taken in in_turns(samplers, _CALLS, _CALLS_S).items()}
+
+
+GROUPS: dict[str, Callable[[fe.Device, argparse.Namespace], Iterator[Row]]] = {
+    "processes": _processes, "expressions": _expressions, "small": _small, "canonical": _canonical,
+}  # fmt: skip

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import LANDSCAPES
-from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import DeviceProfile
 from feinsum.devices.naming import slug
@@ -58,6 +57,11 @@ class Evidence:
         at = tuple(sorted(configuration.items()))
         known[at] = min(known.get(at, time_s), time_s)
 
+    def of(self, kind: str) -> Evidence:
+        """What was measured on devices of a kind whose profile is known."""
+        own = {device for device, profile in self.profiles.items() if profile.kind == kind}
+        return Evidence(self.profiles, {at: times_s for at, times_s in self.times_s.items() if at.device in own})
+
     def add_records(self, records: Iterable[TuningRecord]) -> int:
         """Add what worked, and return how much that was."""
         count = 0
@@ -82,35 +86,6 @@ def read_landscapes(folder: Path = LANDSCAPES) -> Evidence:
                 configuration = dict(zip(line["parameters"], values, strict=True))
                 evidence.add(problem, (line["space"], line["version"]), configuration, time_us / 1e6)
     return evidence
-
-
-def records_of(evidence: Evidence) -> Iterator[TuningRecord]:
-    """What is kept as records of one sample each."""
-    for problem, spaces in evidence.times_s.items():
-        profile = evidence.profiles[problem.device]
-        canonical = canonicalize_einsum(parse_key(problem.einsum))
-        lengths = canonical.renaming.lengths(dict(problem.sizes))
-        pattern = canonical.pattern
-        e = canonical.einsum
-        for (space, version), times_s in spaces.items():
-            for configuration, t in times_s.items():
-                yield TuningRecord(
-                    einsum_key=canonical.key,
-                    pattern_key=pattern.key,
-                    sizes=lengths,
-                    pattern_sizes=pattern.renaming.lengths(canonical.renaming.inverse.lengths(lengths)),
-                    device=problem.device,
-                    architecture=profile.architecture,
-                    driver=profile.driver,
-                    space=space,
-                    space_version=version,
-                    configuration=dict(configuration),
-                    status="ok",
-                    flops=e.flops(e.sizes_from(lengths)),
-                    bytes=e.min_bytes(e.sizes_from(lengths)),
-                    protocol=1,
-                    samples_s=(t,),
-                )
 
 
 def write_landscapes(evidence: Evidence, folder: Path = LANDSCAPES) -> None:

@@ -90,10 +90,6 @@ def duration(time_s: float) -> str:
     return f"{time_s * 1e6:.1f} us" if abs(time_s) < 1e-3 else f"{time_s * 1e3:.2f} ms"
 
 
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB" if abs(nbytes) >= 1e5 else f"{nbytes} B"
-
-
 def _over(row: Row, time_s: float | None, work: float) -> float | None:
     return None if time_s is None else work / time_s
 
@@ -446,8 +442,7 @@ def arrays(rows: Sequence[Row]) -> Iterator[Part]:
 def _calls(rows: Sequence[Row]) -> Iterator[Part]:
     for row in rows:
         together, apart = row["back to back"], row["apart"]
-        first = next(iter(together))
-        raw, raw_apart = together[first]["median_s"], apart[first]["median_s"]
+        raw, raw_apart = (next(iter(times.values()))["median_s"] for times in (together, apart))
         lines = [
             [
                 way, duration(taken["median_s"]), duration(taken["mad_s"]), f"{taken['median_s'] / raw:.3f}",
@@ -456,13 +451,10 @@ def _calls(rows: Sequence[Row]) -> Iterator[Part]:
             ]
             for way, taken in together.items()
         ]  # fmt: skip
-        title = f"{row['name']}: {row['einsum']}, {_listed(row['sizes'], ', ', ' = ')}, float64, {row['kernel']['space']}"
+        sizes = "".join(f"{name} = {n}, " for name, n in row["sizes"].items())
+        title = f"{row['name']}: {row['einsum']}, {sizes}{row.get('dtype', 'float64')}, {row['kernel']['space']}"
         headings = ["call", "back to back", "±", "of the first", "apart", "more than the first", "1.02 + 15 us"]
         yield Table(title, headings, lines)
-
-
-def _listed(sizes: dict[str, int], between: str = " ", equals: str = "=") -> str:
-    return between.join(f"{name}{equals}{n}" for name, n in sizes.items())
 
 
 def _host(rows: Sequence[Row]) -> Iterator[Part]:
@@ -476,46 +468,6 @@ def _host(rows: Sequence[Row]) -> Iterator[Part]:
         yield Table(f"{row['name']}: until the call returns", headings, lines)
 
 
-def _copies(rows: Sequence[Row]) -> Iterator[Part]:
-    for row in rows:
-        lines = [
-            [library, _size(taken), _size(row["operands_bytes"]), "yes" if row["says_copied"][library] else "no"]
-            for library, taken in row["besides_bytes"].items()
-        ]
-        yield Table(
-            f"{row['name']}: memory of a call", ["arrays", "besides result", "operands", "explain() says copied"], lines
-        )
-
-
-def _leaks(rows: Sequence[Row]) -> Iterator[Part]:
-    lines = [
-        [r["name"], str(r["calls"]), _size(r["host_bytes"]), _size(r["device_bytes"]), "LEAKS" if r["leaks"] else "no"]
-        for r in rows
-    ]
-    yield Table("Memory kept after many calls", ["call", "calls", "host", "device", "leaks"], lines)
-
-
-def _streams(rows: Sequence[Row]) -> Iterator[Part]:
-    times, claims = ("returned_s", "slept_s"), ("returns_at_once", "hinders_nobody", "in_order")
-    lines = [
-        [
-            row["name"],
-            *(duration(row[name]) if name in row else "" for name in times),
-            *(("" if name not in row else "yes" if row[name] else "NO") for name in claims),
-        ]
-        for row in rows
-    ]
-    headings = ["call", "returns after", "stream busy for", "returns at once", "hinders nobody", "in order"]
-    yield Table("A call on a stream that sleeps", headings, lines)
-
-
-def _gradcheck(rows: Sequence[Row]) -> Iterator[Part]:
-    lines = [[row["name"], str(row["right"]), str(len(row["wrong"]))] for row in rows]
-    yield Table("gradcheck of feinsum.torch.einsum, float64 and complex128", ["what", "right", "wrong"], lines)
-    if wrong := [[what, why.splitlines()[0]] for row in rows for what, why in row["wrong"].items()]:
-        yield Table("What is wrong", ["einsum", "why"], wrong)
-
-
 def _training(rows: Sequence[Row]) -> Iterator[Part]:
     def beside(one: Row, ours: str) -> list[str]:
         own, theirs = one[ours]["median_s"], one["torch.einsum"]["median_s"]
@@ -523,46 +475,19 @@ def _training(rows: Sequence[Row]) -> Iterator[Part]:
 
     lines, pieces = [], []
     for row in rows:
-        told = [row["name"], row["einsum"], _listed(row["sizes"])]
+        sizes = " ".join(f"{name}={n}" for name, n in row["sizes"].items())
+        told = [row["name"], row["einsum"], sizes]
         lines.append([*told, *beside(row["step"], "feinsum.torch.einsum"), f"{row['error']:.0e}"])
         for one in row["einsums"]:
             kernels = "; ".join(f"{k['space']} ({k['rung']})" if "space" in k else k["einsum"] for k in one["kernels"])
             pieces.append([row["name"], one["subscripts"], *beside(one, "feinsum"), kernels])
+    title = "Training steps, forward and backward of all operands, float32, untuned"
     times = ["feinsum", "torch", "times as quick"]
-    yield Table(
-        "Training steps, forward and backward of all operands, float32, untuned",
-        ["layer", "einsum", "sizes", *times, "difference"],
-        lines,
-    )
+    yield Table(title, ["layer", "einsum", "sizes", *times, "difference"], lines)
     yield Table("The einsums of these steps, each alone", ["layer", "einsum", *times, "kernels"], pieces)
 
 
-def _devices(rows: Sequence[Row]) -> Iterator[Part]:
-    said: dict[str, Callable[[Row], str]] = {
-        "told apart": lambda r: f"{' and '.join(r['words'])} (CUDA: {' and '.join(r.get('addresses') or r['cuda'])})",
-        "in turns": lambda r: f"{len(r['wrong'])} of 36 results wrong or elsewhere than their operands",
-        "a mixture is refused": lambda r: r["message"],
-        "a job file": _at_once,
-    }
-    lines = [[row["name"], said[row["name"]](row)] for row in rows]
-    yield Table("Two equal GPUs in one process", ["what", "seen"], lines)
-
-
-def _at_once(row: Row) -> str:
-    """What came of a job file on both."""
-    times = {word: " to ".join(moment[14:21] for moment in ends) for word, ends in row["from_to"].items()}
-    records = ", ".join(f"{count} records of {word} ({times[word]})" for word, count in row["records"].items())
-    overlap = "at once" if row["overlap"] else "ONE AFTER THE OTHER"
-    return (
-        f"{len(row['jobs'])} jobs {overlap}: {records}; {row['records_in_store']} in one store; both busy in"
-        f" {row['both_busy_samples']} of {row['samples']} looks"
-    )
-
-
-_GROUPS = {
-    "calls": _calls, "host": _host, "copies": _copies, "leaks": _leaks, "streams": _streams, "gradcheck": _gradcheck,
-    "training": _training, "devices": _devices,
-}  # fmt: skip
+_GROUPS = {"calls": _calls, "host": _host, "training": _training}
 REPORTS: dict[str, Callable[[Sequence[Row]], Iterator[Part]]] = {
     "suite": suite, "wide": wide, "seissol": seissol, "declarative": declarative, "tensor": tensor,
     "epilogues": epilogues, "forms": forms, "costs": costs, "arrays": arrays,

@@ -9,9 +9,8 @@ import pytest
 import feinsum as fe
 from benchmarks import report
 from benchmarks.arrays import groups
-from benchmarks.arrays.training import evaluated, random_einsum
+from benchmarks.arrays.training import evaluated
 from benchmarks.rows import read_rows
-from feinsum.interop.derivatives import spell
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results" / "h200"
 
@@ -24,21 +23,11 @@ def test_the_page_is_that_of_its_results(tmp_path: Path) -> None:
 
 def test_what_fails_is_a_row_that_says_so() -> None:
     """An error of one group is told in a table of its own."""
-    [row] = groups.measured("calls", None, groups.parser().parse_args([]))
+    [row] = groups.measured("calls", None)
     assert "AttributeError" in row["failed"]
     [(title, _, [line])] = report.arrays([{"group": "calls", **row}])
     assert title == "calls: failed"
     assert "AttributeError" in line[1]
-
-
-def test_random_einsums_are_seeded_and_valid() -> None:
-    """The same einsum for a number in every run; diagonals, sums of one operand and numbers are among the hundred."""
-    drawn = [random_einsum(number) for number in range(100)]
-    assert drawn == [random_einsum(number) for number in range(100)]
-    terms = [spell(text, shapes).terms for text, shapes, _ in drawn]
-    assert any(len(set(term)) < len(term) for own in terms for term in own)
-    assert {len(own) for own in terms} == {1, 2, 3}
-    assert any("" in own for own in terms)
 
 
 def test_what_a_step_evaluates() -> None:

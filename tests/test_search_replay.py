@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import statistics
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from records import make_record
 
+from benchmarks import samplers
 from feinsum.errors import SearchError
 from feinsum.search import SAMPLERS
 from feinsum.search.landscape import Landscape, replay
@@ -25,17 +24,6 @@ RESULTS: list[tuple[dict[str, Any], float | None]] = [
     ({"tile": 16, "order": "ji"}, None),
     ({"tile": 32, "order": "ij"}, 1e-3),
 ]
-
-
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    """benchmarks/samplers.py as a module."""
-    spec = importlib.util.spec_from_file_location("samplers", HERE.parent / "benchmarks" / "samplers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.parametrize("landscape", RECORDED, ids=lambda landscape: landscape.name)
@@ -127,7 +115,7 @@ def test_records_of_different_spaces_are_no_landscape() -> None:
 
 
 def test_the_benchmark_compares_every_sampler_on_any_recorded_file(
-    benchmark: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Landscapes and tuning records are read alike; records of two devices are two landscapes."""
     Landscape.of_results("small", RESULTS).write(tmp_path / "small.json")
@@ -139,18 +127,10 @@ def test_the_benchmark_compares_every_sampler_on_any_recorded_file(
     ]
     refused = make_record(configuration={"tile": 64, "hoist": True}, status="refused", samples_s=())
     (tmp_path / "records.jsonl").write_text("".join(f"{record.to_json()}\n" for record in [*records, refused]))
-    benchmark.main([str(tmp_path / "small.json"), str(tmp_path / "records.jsonl"), "--seeds", "2"])
+    samplers.main([str(tmp_path / "small.json"), str(tmp_path / "records.jsonl"), "--seeds", "2"])
     out = capsys.readouterr().out
     assert "small: 3 configurations, 1 of them fail" in out
     assert out.count("8 configurations, 0 of them fail") == 2
     for sampler in SAMPLERS:
         lines = [line.split() for line in out.splitlines() if line.startswith(sampler)]
         assert [line[2:6] for line in lines] == [["1.000"] * 4] * 3
-
-
-def test_synthetic_landscapes_are_what_they_say(benchmark: ModuleType) -> None:
-    """Thousands of configurations, a third of which fails, and no parameter that explains them alone."""
-    for landscape in benchmark.synthetic():
-        failing = sum(median_s is None for median_s in landscape.medians_s.values())
-        assert 1e3 <= len(landscape.medians_s) <= 1e4
-        assert failing == pytest.approx(len(landscape.medians_s) / 3, rel=0.01)

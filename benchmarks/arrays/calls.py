@@ -1,13 +1,10 @@
-"""Calls of kernels and contractions with arrays of every library: what they take, copy, keep and wait for."""
+"""Calls of kernels and contractions with arrays of every library, compared with the bare launch."""
 
 from __future__ import annotations
 
-import gc
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +14,8 @@ from benchmarks import cases
 from benchmarks.arrays.side import Side
 from benchmarks.measure import Way
 
-_FACES, _FACE_NODES = 4, 10
-_KEPT_BYTES_PER_CALL = 16
-"""Of memory that allocators keep for later, and that is no leak."""
+FEW = 64
+"""Elements of arrays so small that only the caller's time counts."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,7 @@ class Problem:
         """Random operands of numpy, by name."""
         rng, lengths = np.random.default_rng(21), self.e.resolve(self.sizes)
         return {
-            a.name: rng.uniform(-1, 1, [lengths[letter] for letter in letters])
+            a.name: rng.uniform(-1, 1, [lengths[letter] for letter in letters]).astype(self.e.dtype)
             for a, letters in self.e.array_indices.items()
         }
 
@@ -51,118 +47,106 @@ class Problem:
     def text(self) -> str:
         return self.e.subscripts
 
-    def expected(self, scale: float = 1.0) -> Any:
-        """The result by numpy, of operands of which the last is scaled."""
-        *first, last = self.values.values()
-        return np.einsum(self.text, *first, last * scale, optimize=True)
+    def error(self, result: Any) -> float:
+        """The largest difference of a tensor of torch from what numpy computes."""
+        expected = np.einsum(self.text, *self.values.values(), optimize=True)
+        return float(abs(self.side.peers["torch"].fetch(result) - expected).max())
 
+    @cached_property
     def arrays(self) -> dict[str, dict[str, Any]]:
         """The operands of each library that is installed, on this side."""
         found: dict[str, dict[str, Any]] = {}
         if not self.side.on_gpu:
             import pyopencl.array as cla
+            from pyopencl.tools import ImmediateAllocator, MemoryPool
 
             queue = self.side.device.queue
-            found["pyopencl"] = {name: cla.to_device(queue, value) for name, value in self.values.items()}
+            pool = MemoryPool(ImmediateAllocator(queue))
+            # A result is taken from the allocator of the first operand.
+            for name, allocator in (("pyopencl", None), ("pyopencl, memory pool", pool)):
+                found[name] = {a: cla.to_device(queue, value, allocator=allocator) for a, value in self.values.items()}
             found["numpy"] = self.values
         for library, peer in self.side.peers.items():
             found[library] = {name: peer.adopt(value, self.side.name) for name, value in self.values.items()}
         return found
 
-    def ways(self, tensors: Mapping[str, Any]) -> dict[str, Callable[[], Any]]:
-        """The ways to call with tensors of torch."""
-        operands, kernel, device = list(tensors.values()), self.kernel, self.side.device
-        expression = fe.contract_expression(self.text, *(one.shape for one in operands), device=device)
-        return {
-            "kernel": lambda: kernel(tensors),
-            "contract": lambda: fe.contract(self.text, *operands, device=device),
-            "expression": lambda: expression(*operands),
-            "feinsum.torch.einsum": lambda: fe.torch.einsum(self.text, *operands),
+    def ways(self) -> dict[str, Way]:
+        """The ways to call a kernel, first the one that others are compared with."""
+        kernel, side, tensors = self.kernel, self.side, self.arrays["torch"]
+        operands, room = list(tensors.values()), kernel(tensors)
+        ways = {"raw launch": _raw_on_cuda(self, tensors, room) if side.on_gpu else _raw(self)}
+        if not side.on_gpu:
+            ways["kernel, pyopencl, out="] = _into_its_result(kernel, self.arrays["pyopencl"])
+            ways["kernel, numpy, out="] = _into_its_result(kernel, self.values)
+        ways |= {f"kernel, {library}": partial(kernel, arrays) for library, arrays in self.arrays.items()}
+        return ways | {
+            "kernel, torch, out=": partial(kernel, tensors, out=room),
+            "contract, torch": partial(fe.contract, self.text, *operands, device=side.device),
+            "feinsum.torch.einsum": partial(fe.torch.einsum, self.text, *operands),
+            "torch.einsum": partial(side.peers["torch"].functions().einsum, self.text, *operands),
         }
 
+    def ways_of_few(self) -> dict[str, Way]:
+        """Those and others for arrays so small that the caller's time counts; and what of that is not ours."""
+        import torch
 
-def gradient(side: Side, elements: int) -> Problem:
-    """The gradient of order 3."""
-    return Problem("DG gradient, order 3", cases.gradient(), {"E": elements}, side)
+        side, tensors, ways = self.side, self.arrays["torch"], self.ways()
+        operands, room = list(tensors.values()), self.kernel(tensors)
+        expression = fe.contract_expression(self.text, *(one.shape for one in operands), device=side.device)
+        empty = partial(torch.empty, room.shape, dtype=room.dtype, device=room.device)
+        raw = ways["raw launch"]
+        ways |= {
+            "contract, torch, out=": partial(fe.contract, self.text, *operands, device=side.device, out=room),
+            "expression, torch": partial(expression, *operands),
+            "torch.empty": empty,
+            "raw launch and torch.empty": lambda: (empty(), raw()),
+        }
+        if "cupy" in self.arrays:
+            ways["kernel, cupy, out="] = _into_its_result(self.kernel, self.arrays["cupy"])
+        if "jax" in self.arrays:
+            import jax
+
+            arrays = list(self.arrays["jax"].values())
+            ways["DLPack, of JAX and back"] = lambda: ([torch.from_dlpack(x) for x in arrays], jax.dlpack.from_dlpack(room))
+        return ways
 
 
-def face_mass(side: Side, elements: int) -> Problem:
-    """The face mass of order 3."""
-    arrays = [
-        fe.array("R", (20, _FACES, _FACE_NODES)), fe.array("F", (_FACES, "E")), fe.array("v", (_FACES, "E", _FACE_NODES))
-    ]  # fmt: skip
-    return Problem("face mass, order 3", fe.einsum("ifj,fe,fej->ei", *arrays), {"E": elements}, side)
+def _into_its_result(kernel: fe.Kernel, arrays: Mapping[str, Any]) -> Way:
+    return partial(kernel, arrays, out=kernel(arrays))
+
+
+def problems(side: Side) -> Iterator[Problem]:
+    """Einsums of large arrays; on a CPU also two whose time is that of their memory."""
+    elements = 1_000_000 if side.on_gpu else 100_000
+    faces = [fe.array("R", (20, 4, 10)), fe.array("F", (4, "E")), fe.array("v", (4, "E", 10))]
+    yield Problem("DG gradient, order 3", cases.gradient(), {"E": elements}, side)
+    yield Problem("face mass, order 3", fe.einsum("ifj,fe,fej->ei", *faces), {"E": elements}, side)
+    if not side.on_gpu:
+        squares, grids = ([fe.array(x, shape, dtype) for x in "AB"] for shape, dtype in _STREAMS)
+        yield Problem("products of 8 x 8", fe.einsum("bij,bjk->bik", *squares), {"B": 1_000_000}, side)
+        yield Problem("elementwise product", fe.einsum("ij,ij->ij", *grids), {}, side)
+
+
+_STREAMS: tuple[tuple[tuple[int | str, ...], str], ...] = ((("B", 8, 8), "float32"), ((4000, 2000), "float64"))
 
 
 def calls(side: Side) -> Iterator[dict[str, Any]]:
-    """One kernel called in every way, beside its raw launch and the library's own einsum."""
-    elements = 1_000_000 if side.on_gpu else 100_000
-    for problem in (gradient(side, elements), face_mass(side, elements)):
-        ways = _ways(problem)
+    """One kernel called in every way, compared with its raw launch and the library's own einsum."""
+    for problem in problems(side):
+        ways = problem.ways()
         yield {
             "name": problem.name,
             "einsum": problem.text,
+            "dtype": problem.e.dtype.name,
             "sizes": dict(problem.sizes),
             "kernel": {"space": problem.kernel.space, "rung": problem.kernel.rung},
-            "error": float(max(abs(_numpy(ways["kernel, torch"]()) - problem.expected()).ravel())),
+            "error": problem.error(ways["kernel, torch"]()),
             "back to back": side.compare(ways, side.back_to_back),
             "apart": side.compare(ways, side.apart),
         }
 
 
-def _ways(problem: Problem) -> dict[str, Way]:
-    """The ways to call a kernel, first the one that others are compared with."""
-    import torch
-
-    kernel, libraries = problem.kernel, problem.arrays()
-    tensors = libraries["torch"]
-    room = kernel(tensors)
-    ways: dict[str, Way] = {}
-    if problem.side.on_gpu:
-        ways["raw launch"] = _raw(problem, tensors, room)
-    else:
-        there = kernel(libraries["pyopencl"])
-        ways["kernel, pyopencl, out="] = lambda: kernel(libraries["pyopencl"], out=there)
-    for library, arrays in libraries.items():
-        ways[f"kernel, {library}"] = lambda arrays=arrays: kernel(arrays)  # type: ignore[misc]
-    text, operands = problem.text, list(tensors.values())
-    ways |= {
-        "kernel, torch, out=": lambda: kernel(tensors, out=room),
-        "contract, torch": lambda: fe.contract(text, *operands, device=problem.side.device),
-        "feinsum.torch.einsum": lambda: fe.torch.einsum(text, *operands),
-        "torch.einsum": lambda: torch.einsum(text, *operands),
-    }
-    return ways
-
-
-def _ways_of_few(problem: Problem) -> dict[str, Way]:
-    """The same for arrays so small that the caller's time counts; and what of that is not ours."""
-    import torch
-
-    kernel, libraries, text = problem.kernel, problem.arrays(), problem.text
-    tensors = libraries["torch"]
-    operands, room = list(tensors.values()), kernel(tensors)
-    ways = _ways(problem) | {
-        "contract, torch, out=": lambda: fe.contract(text, *operands, device=problem.side.device, out=room),
-        "expression, torch": problem.ways(tensors)["expression"],
-        "torch.empty": lambda: torch.empty(room.shape, dtype=room.dtype, device=room.device),
-    }
-    if problem.side.on_gpu:
-        raw = ways["raw launch"]
-        ways["raw launch and torch.empty"] = lambda: (torch.empty(room.shape, dtype=room.dtype, device=room.device), raw())
-        if "cupy" in libraries:
-            given = libraries["cupy"]
-            there = kernel(given)
-            ways["kernel, cupy, out="] = lambda: kernel(given, out=there)
-    if "jax" in libraries:
-        import jax
-
-        arrays = list(libraries["jax"].values())
-        ways["DLPack, of JAX and back"] = lambda: ([torch.from_dlpack(one) for one in arrays], jax.dlpack.from_dlpack(room))
-    return ways
-
-
-def _raw(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way:
+def _raw_on_cuda(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way:
     """The launches of a kernel and nothing else, their arguments set beforehand."""
     import torch
     from cuda.bindings import driver
@@ -184,219 +168,78 @@ def _raw(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way:
     return run
 
 
-def _recognition(side: Side) -> dict[str, bool]:
-    """Which of what is not public of torch serves calls here."""
-    if not side.on_gpu:
-        return {}
-    import torch
+def _raw(problem: Problem) -> Way:
+    """The same by pyopencl alone."""
+    import pyopencl as cl
+    import pyopencl.array as cla
 
-    from feinsum.interop.cuda.holders import holder
-    from feinsum.interop.cuda.recognition import _trusted_guard
+    from feinsum.compile.executable import build
+    from feinsum.compile.program import evaluate
+    from feinsum.devices import build_program
+    from feinsum.validate import length_values
 
-    make = holder("torch").maker((4, 4), np.dtype("float64"), torch.cuda.current_device())
-    own = torch._C._dynamo.guards
-    return {"guard": _trusted_guard() is not None, "empty": getattr(make, "func", None) is own._empty_strided_cuda}
+    context, queue, plan = problem.side.device.context, problem.side.device.queue, problem.kernel.program
+    canonical, lengths = fe.canonicalize_einsum(problem.e), problem.e.resolve(problem.sizes)
+    values = length_values(canonical.einsum, canonical.renaming.lengths(lengths))
+    out = cla.empty(queue, tuple(lengths[x] for x in problem.e.indexing.output), problem.e.dtype)
+    arrays = problem.arrays["pyopencl"]
+    buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
+    buffers |= {canonical.einsum.output_names[0]: out.base_data, **build(context, plan).scratch(context, values)}
+    program, dtypes = build_program(context, problem.kernel.source), {a.name: np.dtype(a.dtype) for a in plan.arguments}
+    launches = []
+    for launch in plan.launches:
+        kernel = cl.Kernel(program, launch.kernel)
+        kernel.set_args(*(buffers[x] if x in buffers else dtypes[x].type(values[x]) for x in launch.arguments))
+        groups = [evaluate(extent, values) for extent in launch.groups]
+        local = [*launch.group_size, *[1] * (len(groups) - len(launch.group_size))]
+        launches.append((kernel, [n * size for n, size in zip(groups, local, strict=True)], local))
 
+    def run(kept: Any = (buffers, out)) -> None:
+        for kernel, items, local in launches:
+            cl.enqueue_nd_range_kernel(queue, kernel, items, local)
 
-def _numpy(value: Any) -> Any:
-    return value.cpu().numpy() if hasattr(value, "cpu") else np.asarray(value)
+    return run
 
 
 def host(side: Side) -> Iterator[dict[str, Any]]:
     """How long the caller is busy with a call, of arrays so small that nothing else counts."""
+    small = Problem(f"DG gradient of {FEW} elements", cases.gradient(), {"E": FEW}, side)
+    returned = side.compare(small.ways_of_few(), side.returned)
+    yield {"name": small.name, "einsum": small.text, "returned": returned}
+    a, b = np.random.default_rng(21).normal(size=(2, FEW, FEW))
+    returned = side.compare(_ways_of_products(side, a, b), side.returned)
+    yield {"name": f"products of {FEW} x {FEW}", "einsum": "ij,jk->ik", "returned": returned}
+
+
+def _ways_of_products(side: Side, a: Any, b: Any) -> dict[str, Way]:
+    """Each library's own einsum and ours, and both with derivatives."""
     import torch
 
-    small = gradient(side, 64)
-    yield {
-        "name": "DG gradient of 64 elements",
-        "einsum": small.text,
-        "quick": _recognition(side),
-        "returned": side.compare(_ways_of_few(small), side.returned),
-    }
-    rng = np.random.default_rng(21)
-    a, b = rng.normal(size=(64, 64)), rng.normal(size=(64, 64))
+    text, on = "ij,jk->ik", {"device": side.device}
     x, y = side.tensor(a), side.tensor(b)
-    u, v = x.clone().requires_grad_(), y.clone().requires_grad_()
-    ones = torch.ones_like(x)
+    u, v, ones = x.clone().requires_grad_(), y.clone().requires_grad_(), torch.ones_like(x)
 
     def step(einsum: Callable[..., Any]) -> Way:
-        return lambda: torch.autograd.grad(einsum("ij,jk->ik", u, v), (u, v), ones)
+        return lambda: torch.autograd.grad(einsum(text, u, v), (u, v), ones)
 
     ways: dict[str, Way] = {
-        "contract, torch": lambda: fe.contract("ij,jk->ik", x, y, device=side.device),
-        "feinsum.torch.einsum": lambda: fe.torch.einsum("ij,jk->ik", x, y),
-        "torch.einsum": lambda: torch.einsum("ij,jk->ik", x, y),
+        "contract, torch": partial(fe.contract, text, x, y, **on),
+        "feinsum.torch.einsum": partial(fe.torch.einsum, text, x, y),
+        "torch.einsum": partial(torch.einsum, text, x, y),
         "feinsum.torch.einsum and derivatives": step(fe.torch.einsum),
         "torch.einsum and derivatives": step(torch.einsum),
     }
     if not side.on_gpu:
-        ways |= {
-            "contract, numpy": lambda: fe.contract("ij,jk->ik", a, b, device=side.device),
-            "numpy.einsum": lambda: np.einsum("ij,jk->ik", a, b),
-        }
+        ways |= {"contract, numpy": partial(fe.contract, text, a, b, **on), "numpy.einsum": partial(np.einsum, text, a, b)}
     if "jax" in side.peers:
-        ways |= _ways_of_jax(side, a, b)
-    yield {"name": "products of 64 x 64", "einsum": "ij,jk->ik", "returned": side.compare(ways, side.returned)}
+        import jax
 
-
-def _ways_of_jax(side: Side, a: Any, b: Any) -> dict[str, Way]:
-    """The operator at once and compiled; until the result is there, for JAX may answer before it begins."""
-    import jax
-
-    c, d = (side.peers["jax"].adopt(value, side.name) for value in (a, b))
-    ours = jax.jit(lambda x, y: fe.jax.einsum("ij,jk->ik", x, y))
-    own = jax.jit(lambda x, y: jax.numpy.einsum("ij,jk->ik", x, y))
-    return {
-        "feinsum.jax.einsum": lambda: fe.jax.einsum("ij,jk->ik", c, d).block_until_ready(),
-        "feinsum.jax.einsum, jit": lambda: ours(c, d).block_until_ready(),
-        "jax.numpy.einsum, jit": lambda: own(c, d).block_until_ready(),
-    }
-
-
-def copies(side: Side) -> Iterator[dict[str, Any]]:
-    """The memory that a call takes at most besides its result, beside the size of the operands."""
-    problem = gradient(side, 1_000_000 if side.on_gpu else 100_000)
-    kernel, operands = problem.kernel, sum(value.nbytes for value in problem.values.values())
-    taken, told = {}, {}
-    for library, arrays in problem.arrays().items():
-        if library in ("pyopencl", *(("cupy", "jax") if side.on_gpu else ())):
-            continue  # whose memory nobody here counts
-        result = kernel(arrays)
-        del result
-        taken[library] = _most_bytes(side, lambda arrays=arrays: kernel(arrays))  # type: ignore[misc]
-        told[library] = "copied" in kernel.explain()
-    yield {"name": problem.name, "operands_bytes": operands, "besides_bytes": taken, "says_copied": told}
-
-
-def _most_bytes(side: Side, way: Callable[[], Any]) -> int:
-    """The most memory that was taken during a call, less what its result has."""
-    side.wait()
-    if side.on_gpu:
-        import torch
-
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        result = way()
-        side.wait()
-        most = torch.cuda.max_memory_allocated() - before
-    else:
-        gc.collect()
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forget the most that there was
-        before = _status("VmRSS")
-        result = way()
-        most = _status("VmHWM") - before
-    return int(most - result.nbytes)
-
-
-def _status(name: str) -> int:
-    """A line of the kernel's account of this process, in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name + ":"))
-
-
-def leaks(side: Side, repeat: int) -> Iterator[dict[str, Any]]:
-    """The memory of host and device that is taken after many calls and was not before."""
-    import torch
-
-    problem = gradient(side, 64)
-    tensors, text = problem.arrays()["torch"], problem.text
-    operands = list(tensors.values())
-    learnt = [one.clone().requires_grad_() for one in operands]
-    ones = torch.ones_like(fe.torch.einsum(text, *operands))
-    ways = problem.ways(tensors)
-    ways["feinsum.torch.einsum and derivatives"] = lambda: torch.autograd.grad(fe.torch.einsum(text, *learnt), learnt, ones)
-    for name, way in ways.items():
-        _repeat(side, way, repeat // 10)
-        before = _held(side)
-        _repeat(side, way, repeat)
-        kept = [after - first for after, first in zip(_held(side), before, strict=True)]
-        is_leak = kept[0] > _KEPT_BYTES_PER_CALL * repeat or kept[1] > 0
-        yield {"name": name, "calls": repeat, "host_bytes": kept[0], "device_bytes": kept[1], "leaks": is_leak}
-
-
-def _repeat(side: Side, way: Way, times: int) -> None:
-    for _ in range(times):
-        way()
-    side.wait()
-    gc.collect()
-
-
-def _held(side: Side) -> tuple[int, int]:
-    """Bytes that this process has of the host, and by torch of the device."""
-    if not side.on_gpu:
-        return _status("VmRSS"), 0
-    import torch
-
-    return _status("VmRSS"), int(torch.cuda.memory_allocated())
-
-
-def streams(side: Side) -> Iterator[dict[str, Any]]:
-    """That calls return while their stream is busy, hold up no other stream, and read what comes before."""
-    if not side.on_gpu:
-        return
-    import torch
-
-    problem = gradient(side, 100_000)
-    tensors, text, kernel = problem.arrays()["torch"], problem.text, problem.kernel
-    last = list(tensors)[-1]
-    learnt = [one.clone().requires_grad_() for one in tensors.values()]
-
-    def gradient_of_first() -> Any:
-        """The derivative in the first operand, in which the last, that is scaled, is a factor."""
-        with torch.no_grad():
-            learnt[-1].copy_(tensors[last])
-        result = fe.torch.einsum(text, *learnt)
-        return torch.autograd.grad(result, learnt[0], torch.ones_like(result))[0]
-
-    for name, way in (problem.ways(tensors) | {"derivatives": gradient_of_first}).items():
-        yield {"name": name, **_unhindered(way, tensors[last], kernel, tensors)}
-    yield {"name": "CUDA graph", **_captured(kernel, tensors, last)}
-
-
-def _unhindered(way: Callable[[], Any], scaled: Any, kernel: fe.Kernel, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """A call on a stream that sleeps and then doubles an operand; nobody may wait for it but who asks."""
-    import torch
-
-    own, beside = torch.cuda.Stream(), torch.cuda.Stream()
-    with torch.cuda.stream(own):
-        expected = 2 * way()
-    others = {name: one.clone() for name, one in tensors.items()}
-    with torch.cuda.stream(beside):
-        torch.cuda.synchronize()
-        kernel(others)  # so that no memory is asked of the driver while the other stream sleeps
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    with torch.cuda.stream(own):
-        torch.cuda._sleep(400_000_000)  # cycles: a fifth of a second
-        scaled.mul_(2)
-        found = way()
-    returned_s, asleep = time.perf_counter() - start, not own.query()
-    with torch.cuda.stream(beside):
-        kernel(others)
-    beside.synchronize()
-    hinders_nobody = not own.query()
-    own.synchronize()
-    slept_s = time.perf_counter() - start
-    right = bool(torch.allclose(found, expected))
-    scaled.div_(2)
-    torch.cuda.synchronize()
-    return {
-        "returned_s": returned_s, "slept_s": slept_s, "returns_at_once": asleep, "hinders_nobody": hinders_nobody,
-        "in_order": right,
-    }  # fmt: skip
-
-
-def _captured(kernel: fe.Kernel, tensors: Mapping[str, Any], last: str) -> dict[str, Any]:
-    """A graph of a launch, replayed with another content of an operand."""
-    import torch
-
-    expected = 3 * kernel(tensors)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = kernel(tensors)
-    tensors[last].mul_(3)
-    graph.replay()
-    torch.cuda.synchronize()
-    right = bool(torch.allclose(result, expected))
-    tensors[last].div_(3)
-    return {"in_order": right}
+        c, d = (side.peers["jax"].adopt(value, side.name) for value in (a, b))
+        functions = {
+            "feinsum.jax.einsum": partial(fe.jax.einsum, text),
+            "feinsum.jax.einsum, jit": jax.jit(partial(fe.jax.einsum, text)),
+            "jax.numpy.einsum, jit": jax.jit(partial(jax.numpy.einsum, text)),
+        }
+        # until the result is there, as JAX may answer before it begins
+        ways |= {name: lambda f=f: f(c, d).block_until_ready() for name, f in functions.items()}  # type: ignore[misc]
+    return ways

@@ -1,34 +1,32 @@
-"""Arrays of torch, JAX, CuPy and numpy beside the bare kernels, and derivatives beside torch's.
+"""Arrays of torch, JAX, CuPy and numpy compared with the bare kernels, and derivatives compared with torch's.
 
     python -m benchmarks arrays                                   # on the CPU, a minute or two
     python -m benchmarks arrays --groups calls host               # a part
-    python -m benchmarks arrays --side gpu --processes 14
+    python -m benchmarks arrays --side gpu
 
-calls: one kernel called in every way, beside its raw launch.  host: how long the caller is busy with small arrays.  copies:
-the memory that a call takes besides its result.  leaks: what stays of ten thousand calls.  streams: that nothing waits
-(on CUDA).  gradcheck: random einsums, seeded.  training: forward and backward of layers, and the einsums they consist of.
-devices: two equal GPUs told apart, each computing what lies on it, both tuned at once (where there are two).
+calls: one kernel called in every way, compared with its raw launch.  host: how long the caller is busy with small arrays.
+training: forward and backward of layers, and the einsums they consist of.  That calls on CUDA copy, keep and wait for
+nothing is tested: tests/test_on_cuda.py.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import feinsum as fe
 from benchmarks import parser_of
 from benchmarks.measure import keep, stamp
+from benchmarks.peers import peer_versions
 from benchmarks.report import show
 
-GROUPS = ("calls", "host", "copies", "leaks", "streams", "gradcheck", "training", "devices")
-_PACKAGES = ("numpy", "torch", "jax", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "opt_einsum")
+GROUPS = ("calls", "host", "training")
 
 
 def main() -> None:
@@ -40,10 +38,10 @@ def main() -> None:
     from benchmarks.arrays.side import Side
 
     side = Side(arguments.side, fe.device(arguments.device or arguments.side), arguments.rounds)
-    versions, rows = dict(_versions()), []
+    versions, rows = peer_versions(("numpy", "torch", "jax", "cupy")), []
     for group in arguments.groups:
         begin = time.monotonic()
-        for found in measured(group, side, arguments):
+        for found in measured(group, side):
             rows.append(stamp("arrays", side.device, versions, {"group": group, **found, "side": side.name}))
             keep(arguments.out, rows[-1])
         print(f"{group}: {time.monotonic() - begin:.0f} s", flush=True)
@@ -52,32 +50,14 @@ def main() -> None:
         sys.exit(1)
 
 
-def measured(group: str, side: Any, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def measured(group: str, side: Any) -> Iterator[dict[str, Any]]:
     """The rows of a group; what ends with an error is a row that says so, and the others are measured."""
-    from benchmarks.arrays import calls, devices, training
+    from benchmarks.arrays import calls, training
 
-    ways: Mapping[str, Callable[[], Iterator[dict[str, Any]]]] = {
-        "calls": lambda: calls.calls(side),
-        "host": lambda: calls.host(side),
-        "copies": lambda: calls.copies(side),
-        "leaks": lambda: calls.leaks(side, arguments.repeat),
-        "streams": lambda: calls.streams(side),
-        "gradcheck": lambda: training.gradchecks(side, arguments.einsums, arguments.processes),
-        "training": lambda: training.training(side, arguments.processes),
-        "devices": lambda: devices.devices(side),
-    }
     try:
-        yield from ways[group]()
+        yield from {"calls": calls.calls, "host": calls.host, "training": training.training}[group](side)
     except Exception:  # one group's error must not take the figures of the others along
         yield {"name": group, "failed": traceback.format_exc()}
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    for name in _PACKAGES:
-        try:
-            yield name, importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
 
 
 def parser() -> argparse.ArgumentParser:
@@ -88,8 +68,5 @@ def parser() -> argparse.ArgumentParser:
     add("--side", choices=("cpu", "gpu"), default="cpu", help="whose sizes (default: cpu)")
     add("--device", help="see feinsum.device; by default the side")
     add("--rounds", type=int, default=15, help="samples of each way, in turns (default: 15)")
-    add("--repeat", type=int, default=10_000, help="calls that must leave nothing behind (default: 10000)")
-    add("--einsums", type=int, default=100, help="random einsums for gradcheck (default: 100)")
-    add("--processes", type=int, default=1, help="for gradcheck, and to make kernels beforehand (default: 1)")
     add("--out", default="arrays.jsonl", help="results are appended here (default: arrays.jsonl)")
     return made

@@ -1,4 +1,4 @@
-"""Derivatives: random einsums beside differences, and training steps of layers beside torch's."""
+"""Training steps of layers of tensor networks, compared with torch's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.ahead import pool_of
 from benchmarks.arrays.side import Side
 from benchmarks.measure import Way
 
@@ -51,15 +50,11 @@ def layers(side: Side) -> tuple[Layer, ...]:
     )
 
 
-def training(side: Side, processes: int) -> Iterator[dict[str, Any]]:
-    """Forward and backward of each layer, untuned, beside torch's; then each einsum of it alone."""
+def training(side: Side) -> Iterator[dict[str, Any]]:
+    """Forward and backward of each layer, untuned, compared with torch's; then each of its einsums alone."""
     import torch
 
-    known = layers(side)
-    if processes > 1:  # their kernels are made at the same time, and found on disk below
-        with pool_of(processes) as pool:
-            list(pool.map(_prepare, [side.name] * len(known), [side.device.word] * len(known), range(len(known))))
-    for layer in known:
+    for layer in layers(side):
         operands = layer.operands(side)
         cotangent = torch.randn_like(torch.einsum(layer.subscripts, *operands))
         ways = {
@@ -126,63 +121,3 @@ def _alone(side: Side, subscripts: str, shapes: Sequence[tuple[int, ...]]) -> di
         for kernel in expression.kernels
     ]
     return {"subscripts": subscripts, "shapes": shapes, **times, "kernels": steps}
-
-
-def _prepare(name: str, word: str, number: int) -> None:
-    """Have the kernels of a layer made."""
-    import torch
-
-    side = Side(name, fe.device(word), 1)
-    layer = layers(side)[number]
-    operands = layer.operands(side)
-    result = fe.torch.einsum(layer.subscripts, *operands)
-    torch.autograd.grad(result, operands, torch.ones_like(result))
-    side.wait()
-
-
-def gradchecks(side: Side, count: int, processes: int) -> Iterator[dict[str, Any]]:
-    """Random einsums whose derivatives are compared with differences by ``torch.autograd.gradcheck``."""
-    shares = [list(range(first, count, max(1, processes))) for first in range(max(1, processes))]
-    if processes > 1:
-        with pool_of(processes) as pool:
-            answers = list(pool.map(check_derivatives, [side.name] * processes, shares))
-    else:
-        answers = [check_derivatives(side.name, shares[0])]
-    wrong = dict(pair for answer in answers for pair in answer.items())
-    yield {"name": f"{count} random einsums", "right": count - len(wrong), "wrong": wrong}
-
-
-def check_derivatives(name: str, numbers: Sequence[int]) -> dict[str, str]:
-    """What is wrong with some of the random einsums, by their subscripts and shapes."""
-    import torch
-
-    wrong = {}
-    for number in numbers:
-        subscripts, shapes, dtype = random_einsum(number)
-        torch.manual_seed(number)
-        operands = [
-            torch.randn(shape, dtype=getattr(torch, dtype), device="cuda" if name == "gpu" else "cpu", requires_grad=True)
-            for shape in shapes
-        ]
-        try:
-            torch.testing.assert_close(fe.torch.einsum(subscripts, *operands), torch.einsum(subscripts, *operands))
-            torch.autograd.gradcheck(lambda *x, text=subscripts: fe.torch.einsum(text, *x), operands)
-        except Exception as error:  # whatever it is, it is what is wrong
-            wrong[f"{number}: {subscripts} {shapes} {dtype}"] = f"{type(error).__name__}: {error}"[:500]
-    return wrong
-
-
-def random_einsum(seed: int) -> tuple[str, list[tuple[int, ...]], str]:
-    """Subscripts, shapes and type of one to three small operands, with diagonals and indices of one operand only.
-
-    >>> random_einsum(3) == random_einsum(3)
-    True
-    """
-    rng = np.random.default_rng([21, seed])
-    letters = "ijkl"[: rng.integers(1, 5)]
-    lengths = {letter: int(rng.integers(1, 5)) for letter in letters}
-    terms = ["".join(rng.choice(list(letters), rng.integers(0, 4))) for _ in range(rng.integers(1, 4))]
-    used = sorted(set("".join(terms)))
-    output = "".join(letter for letter in rng.permutation(used) if rng.random() < 0.5) if used else ""
-    shapes = [tuple(lengths[letter] for letter in term) for term in terms]
-    return f"{','.join(terms)}->{output}", shapes, str(rng.choice(["float64", "complex128"]))

@@ -51,7 +51,10 @@ def count(case: Case, side: str) -> None:
         case[side].setdefault("min_bytes", {})[dtype] = e.min_bytes(sizes)
 
 
-def gradient(nodes: int = 20, elements: int | str = "E") -> fe.BatchedEinsum:
-    """The gradient of a discontinuous Galerkin method on elements of so many nodes, in float64."""
-    arrays = [fe.array("J", (3, 3, elements)), fe.array("D", (3, nodes, nodes)), fe.array("u", (elements, nodes))]
-    return fe.einsum("xre,rij,ej->xei", *arrays)
+def gradient(nodes: int = 20, prefix: str = "") -> fe.BatchedEinsum:
+    """The gradient of a discontinuous Galerkin method on elements of so many nodes, in float64.
+
+    :param prefix: of the names of its arrays.
+    """
+    shapes = {"J": (3, 3, "E"), "D": (3, nodes, nodes), "u": ("E", nodes)}
+    return fe.einsum("xre,rij,ej->xei", *(fe.array(prefix + name, shape) for name, shape in shapes.items()))
