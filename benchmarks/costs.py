@@ -17,9 +17,7 @@ import random
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -30,9 +28,10 @@ import numpy as np
 import feinsum as fe
 from benchmarks import ROOT, parser_of
 from benchmarks.cases import gradient
+from benchmarks.engines.side import SMALL_CALLS
 from benchmarks.gate import process_of
 from benchmarks.measure import Way, in_turns, keep, sample_of, stamp
-from benchmarks.report import duration, show
+from benchmarks.report import show
 from benchmarks.rows import Row, spread
 
 _CALLS = 300
@@ -114,38 +113,25 @@ def _loads(answers: Sequence[Mapping[str, Any]]) -> str:
     return f"imports {', '.join(heavy)}" if heavy else ""
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What a way is compared with.
-
-    :ivar other: another way of the same samples.
-    :ivar words: the remark; ``ratio`` is the time over the other's, ``speed`` the reverse, ``more`` the difference.
-    :ivar factor: so many times as long, and `more_s` longer, it may take at most; None without a target.
-    """
-
-    other: str
-    words: str
-    factor: float | None = None
-    more_s: float = 0.0
-
-
 def compared(
     title: str,
     samples: Mapping[str, Sequence[float]],
-    beside: Mapping[str, Beside],
+    others: Mapping[str, str],
+    factors: Mapping[str, float],
     figure: Callable[[Sequence[float]], float] = median,
 ) -> Iterator[Row]:
-    """A row for each way.
+    """A row for each way, which says how its time compares with another's.
 
-    :param title: with the name of a way in braces.
+    :param others: the name of the other way.
+    :param factors: how often the other's time a way may take.
     """
     for name, taken in samples.items():
         most_s, remark = None, ""
-        if one := beside.get(name):
-            own_s, other_s = figure(taken), figure(samples[one.other])
-            most_s = None if one.factor is None else one.factor * other_s + one.more_s
-            remark = one.words.format(ratio=own_s / other_s, speed=other_s / own_s, more=duration(own_s - other_s))
-        yield cost(title.format(name), taken, most_s, remark)
+        if other := others.get(name):
+            other_s = figure(samples[other])
+            most_s = other_s * factors[name] if name in factors else None
+            remark = f"{figure(taken) / other_s:.2f} of {other}"
+        yield cost(f"{title}, {name}", taken, most_s, remark)
 
 
 def _expressions(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
@@ -153,9 +139,7 @@ def _expressions(device: fe.Device, options: argparse.Namespace) -> Iterator[Row
     import opt_einsum
 
     rng, how = np.random.default_rng(0), {"device": device, "database": options.database or None}
-    quick = Beside("numpy.einsum", "{speed:.2f} times as quick as numpy.einsum")
     for title, text, shapes, dtype in (
-        ("4 x 4", "ij,jk->ik", [(4, 4), (4, 4)], "float64"),
         ("100 x 100 complex128", "ij,jk->ik", [(100, 100), (100, 100)], "complex128"),
         ("MTTKRP", "ijk,jl,kl->il", [(100, 100, 100), (100, 32), (100, 32)], "float64"),
         ("chain of four", "ab,bc,cd,de->ae", [(30, 40), (40, 50), (50, 60), (60, 20)], "float64"),
@@ -169,53 +153,25 @@ def _expressions(device: fe.Device, options: argparse.Namespace) -> Iterator[Row
             "expression": partial(fe.contract_expression(text, *shapes, dtype=dtype, **how), *operands),
             "expression, library=False": partial(kernels, *operands),
         }
-        beside = {"contract": quick, "expression": quick}
         [kernel, *others] = kernels.kernels
         if kernel is not None and not others:
             ways["its kernel"] = partial(kernel, {f"a{k}": x for k, x in enumerate(operands)})
-            beside["expression, library=False"] = Beside("its kernel", "{ratio:.2f} of its kernel", 1.2)
-        yield from compared(f"{title}, {{}}", _interleaved(ways, device.queue), beside)
+        timed = {name: partial(sample_of, way, device.queue.finish, 1) for name, way in ways.items()}
+        samples = {name: taken[10:] or taken for name, taken in in_turns(timed, _CALLS, _CALLS_S).items()}
+        beside = dict.fromkeys(("contract", "expression"), "numpy.einsum")
+        beside |= {"expression, library=False": "its kernel"} if "its kernel" in ways else {}
+        yield from compared(title, samples, beside, {"expression, library=False": 1.2})
 
 
 def _small(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
     """What the thread of the caller is busy for with a product of 4 x 4, which other programs disturb little."""
-    import pyopencl.array as cla
-
-    text, how = "ij,jk->ik", {"device": device, "database": options.database or None}
-    a, b = (np.random.default_rng(seed).uniform(-1, 1, (4, 4)) for seed in (0, 1))
-    there = [cla.to_device(device.queue, value) for value in (a, b)]
-    by_library, by_kernel, of_device = (
-        fe.contract_expression(text, (4, 4), (4, 4), library=library, **how) for library in (True, False, True)
-    )
-    of_device(*there)
-    [kernel] = of_device.kernels
-    if kernel is None:
-        raise AssertionError("device arrays are contracted by kernels")
-    named = dict(zip([array.name for array in kernel.einsum.arrays], there, strict=True))
-    ways: dict[str, Way] = {
-        "numpy.einsum": lambda: np.einsum(text, a, b),
-        "numpy.einsum, optimize=True": lambda: np.einsum(text, a, b, optimize=True),
-        "contract": lambda: fe.contract(text, a, b, **how),
-        "expression": lambda: by_library(a, b),
-        "expression, a kernel": lambda: by_kernel(a, b),
-        "kernel, device arrays": lambda: kernel(named),
-        "expression, device arrays": lambda: of_device(*there),
-        "contract, device arrays": lambda: fe.contract(text, *there, **how),
-    }
-
-    def sample(way: Way) -> float:
-        taken = sample_of(way, lambda: None, 1000, time.thread_time)
-        device.queue.finish()
-        return taken
-
-    samples = in_turns({name: partial(sample, way) for name, way in ways.items()}, 9)
-    of_kernel, of_numpy = "{ratio:.2f} of its kernel", "{ratio:.2f} of numpy.einsum"
-    beside = {
-        name: Beside("kernel, device arrays", of_kernel) if "device" in name else Beside("numpy.einsum", of_numpy)
-        for name in ways
-    }
-    beside["expression, device arrays"] = Beside("kernel, device arrays", of_kernel, 1.2)
-    yield from compared("4 x 4, {}, busy for", samples, beside, min)
+    with process_of(ROOT, None) as process:
+        samples = {}
+        for what in SMALL_CALLS:
+            ask = {"do": "call", "device": options.device, "what": what, "count": 1000}
+            samples[what] = [process.ask(_LIMIT_S, **ask)["seconds"] for _ in range(9)]
+    beside = {name: "kernel, device arrays" if "device" in name else "numpy.einsum" for name in samples}
+    yield from compared("4 x 4, busy for", samples, beside, {"expression, device arrays": 1.2}, min)
 
 
 def _canonical(device: fe.Device, options: argparse.Namespace) -> Iterator[Row]:
@@ -274,12 +230,6 @@ def _batch(subscripts: str, operands: Operands, rows: int, prefix: str) -> fe.Ba
     names = [operands(k, rows) for k in range(rows)]
     arrays = {x: fe.array(prefix + x, _SHAPES[x[0]]) for row in names for x in row}
     return fe.batched_einsum(subscripts, [[arrays[x] for x in row] for row in names])
-
-
-def _interleaved(ways: Mapping[str, Way], queue: Any) -> dict[str, list[float]]:
-    """Seconds of each way until the queue is empty, alternating."""
-    samplers = {name: partial(sample_of, way, queue.finish, 1) for name, way in ways.items()}
-    return {name: taken[10:] or taken for name, taken in in_turns(samplers, _CALLS, _CALLS_S).items()}
 
 
 GROUPS: dict[str, Callable[[fe.Device, argparse.Namespace], Iterator[Row]]] = {

@@ -187,7 +187,7 @@ def compared(sides: Sequence[Path], options: argparse.Namespace) -> Iterator[Fin
         yield from kernels
         if any(f.pairs for f in kernels):
             yield mean_of(kernels, BOUNDS["mean"])
-        for what in ("kernel", "expression", "contract"):
+        for what in ("kernel, device arrays", "expression", "contract"):
             ask = {"do": "call", "device": device, "what": what, "count": 1000}
             yield paired(
                 f"call of 4 x 4, {what}",

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from benchmarks.ahead import Ahead
 from benchmarks.cases import Case, describe, long_sizes
 from benchmarks.engines.problem import Values, write_problem
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
-from benchmarks.peers import PEERS, installed_here
+from benchmarks.peers import PEERS, installed_here, peer_versions
 from benchmarks.peers.base import Work
 from benchmarks.report import print_row, show
 from benchmarks.rows import OURS, Row, read_rows, summary
@@ -109,31 +109,6 @@ def sample_of(run: Way, finish: Way, runs: int, clock: Callable[[], float] = tim
     return (clock() - begin) / runs
 
 
-def peer_samplers(
-    names: Iterable[str], work: Work, device: fe.Device, is_right: Callable[[Values], bool] = lambda _: True
-) -> dict[str, Sampler]:
-    """What times each way of those peers that are installed; ways that fail or take long are left out with a reason.
-
-    :raises ValueError: if what one computes is wrong.
-    """
-    found = {}
-    for name, peer in installed_here(names):
-        if not peer.has_device(device.profile.kind):
-            continue
-        for offer in peer.offers(name, work, device.profile.kind):
-            try:
-                if not is_right(offer.fetch()):
-                    raise ValueError(f"what {offer.name} computes is wrong")
-                if (first_s := sample_of(offer.run, offer.wait, 1)) > _LATE_S:
-                    print(f"{offer.name} is left out: one run takes {first_s:.0f} s", flush=True)
-                    continue
-            except (RuntimeError, AttributeError) as error:  # as where torch.compile finds no compiler
-                print(f"{offer.name} is left out: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
-                continue
-            found[offer.name] = sampler(offer.run, offer.wait)
-    return found
-
-
 def in_turns(samplers: Mapping[str, Sampler], rounds: int, seconds: float = float("inf")) -> dict[str, list[float]]:
     """Samples of each, one a round for so many rounds, but for a first one that does not count."""
     race = take_rounds(samplers, seconds, rounds + 1)
@@ -145,61 +120,92 @@ def take_rounds(samplers: Mapping[str, Sampler], seconds: float, rounds: int = 6
     return run_race(samplers, seconds=seconds, looks=(rounds,))
 
 
-@dataclass(frozen=True)
 class Contest:
-    """What one command races.
+    """A command that races ways in one process; a subclass says which, and its module's docstring is the help.
 
-    :ivar cases: each has a ``name``.
-    :ivar samplers: what times each way of a case once.
-    :ivar told: takes a case, the race and the seconds of each way, and returns ``ratios`` and what else a row has.
-    :ivar versions: of the peers.
+    :cvar peers: the names of peers by the kind of device.
+    :cvar more: options besides those of every contest, as ``add_argument`` takes them.
     """
 
-    command: str
-    cases: Iterable[Any]
-    samplers: Callable[[Any, fe.Device, argparse.Namespace], Mapping[str, Sampler]]
-    told: Callable[[Any, Race, dict[str, float]], dict[str, Any]]
-    versions: Mapping[str, str] = field(default_factory=dict)
+    command: ClassVar[str]
+    peers: ClassVar[Mapping[str, Sequence[str]]] = {}
+    more: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
-    def run(self, device: fe.Device, arguments: argparse.Namespace) -> None:
-        """Race all cases that are asked for, and show the results."""
-        rows = []
-        warnings.simplefilter("ignore")  # of libraries, at every case
-        for case in self.cases:
-            if not any(text in case.name for text in arguments.only.split(",")):
+    def __init__(self, device: fe.Device, options: argparse.Namespace) -> None:
+        self.device, self.options = device, options
+        self.names = self.peers.get(device.profile.kind, ())
+
+    def cases(self) -> Iterable[Any]:
+        """The cases for this device; each has a ``name``."""
+        raise NotImplementedError
+
+    def samplers(self, case: Any) -> Mapping[str, Sampler]:
+        """What times each way of a case once."""
+        raise NotImplementedError
+
+    def told(self, case: Any, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
+        """``ratios``, and what else a row has, from a race and the seconds of each way."""
+        raise NotImplementedError
+
+    def timed(self, run: Way) -> Sampler:
+        """What times a way of ours; with ``--busy`` by the time of the processors."""
+        clock = time.process_time if self.options.busy else time.perf_counter
+        return sampler(run, self.device.queue.finish, clock)
+
+    def beside(
+        self, work: Work, is_right: Callable[[Values], bool] = lambda _: True, without: str = ""
+    ) -> dict[str, Sampler]:
+        """What times each way of the installed peers; ways that fail or take long are left out with a reason.
+
+        Peers, whose threads wait by spinning, are timed only by the clock on the wall, so there are none with ``--busy``.
+
+        :param without: a peer that cannot do it.
+
+        :raises ValueError: if what one computes is wrong.
+        """
+        found = {}
+        for name, peer in () if self.options.busy else installed_here(self.names):
+            if name == without or not peer.has_device(self.device.profile.kind):
                 continue
-            race = take_rounds(self.samplers(case, device, arguments), arguments.seconds)
+            for offer in peer.offers(name, work, self.device.profile.kind):
+                try:
+                    if not is_right(offer.fetch()):
+                        raise ValueError(f"what {offer.name} computes is wrong")
+                    if (first_s := sample_of(offer.run, offer.wait, 1)) > _LATE_S:
+                        print(f"{offer.name} is left out: one run takes {first_s:.0f} s", flush=True)
+                        continue
+                except (RuntimeError, AttributeError) as error:  # as where torch.compile finds no compiler
+                    print(f"{offer.name} is left out: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+                    continue
+                found[offer.name] = sampler(offer.run, offer.wait)
+        return found
+
+    @classmethod
+    def main(cls) -> None:
+        """Race all cases that are asked for, and show the results."""
+        parser = parser_of(sys.modules[cls.__module__].__doc__, "cpu")
+        add = parser.add_argument
+        for name, how in cls.more.items():
+            add(f"--{name}", **how)
+        add("--seconds", type=float, default=5.0, help="for each case (default: 5)")
+        add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
+        add("--busy", action="store_true", help="take the time of the processors, without peers, beside other work")
+        add("--out", help="a file to which a row is added for each case")
+        options = parser.parse_args()
+        contest = cls(fe.device(options.device), options)
+        versions, rows = peer_versions(contest.names), []
+        warnings.simplefilter("ignore")  # of libraries, at every case
+        for case in contest.cases():
+            if not any(text in case.name for text in options.only.split(",")):
+                continue
+            race = take_rounds(contest.samplers(case), options.seconds)
             seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
             found = {"case": case.name, "seconds": seconds, "rounds": len(race.rounds)}
-            found["clock"] = "processor" if arguments.busy else "wall"
-            rows.append(stamp(self.command, device, self.versions, found | self.told(case, race, seconds)))
-            keep(arguments.out, rows[-1])
+            found["clock"] = "processor" if options.busy else "wall"
+            rows.append(stamp(cls.command, contest.device, versions, found | contest.told(case, race, seconds)))
+            keep(options.out, rows[-1])
             print(f"{case.name}: " + ", ".join(f"{k} {v * 1e3:.3f} ms" for k, v in seconds.items()), flush=True)
         show(rows)
-
-
-def hold(doc: str | None, make: Callable[[fe.Device, argparse.Namespace], Contest], **more: Mapping[str, Any]) -> None:
-    """The command of a contest.
-
-    :param make: the contest for a device and the options.
-    :param more: options besides those of every contest, as ``add_argument`` takes them.
-    """
-    parser = parser_of(doc, "cpu")
-    add = parser.add_argument
-    for name, how in more.items():
-        add(f"--{name}", **how)
-    add("--seconds", type=float, default=5.0, help="for each case (default: 5)")
-    add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
-    add("--busy", action="store_true", help="take the time of the processors, without peers, beside other work")
-    add("--out", help="a file to which a row is added for each case")
-    arguments = parser.parse_args()
-    device = fe.device(arguments.device)
-    make(device, arguments).run(device, arguments)
-
-
-def clock_of(arguments: argparse.Namespace) -> Callable[[], float]:
-    """The clock of a contest: peers, whose threads wait by spinning, are timed only by that on the wall."""
-    return time.process_time if arguments.busy else time.perf_counter
 
 
 @dataclass(frozen=True)

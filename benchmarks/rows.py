@@ -17,35 +17,13 @@ from typing import Any
 Row = dict[str, Any]
 
 OURS = "feinsum"
-_TENSOR = {
-    "best of ours / torch": "best_over_torch",
-    "general / peer": "general_over_best",
-    "einsum / peer": "einsum_over_best",
-    "general / einsum": "general_over_einsum",
-    "einsum / generate": "einsum_over_generate",
-}
 _KEY = ("command", "group", "name", "case", "lengths", "dtype", "side", "clock")
-
-
-def modern(row: Row) -> Row:
-    """A row as it is written now; until 2026-11-27 commands had formats of their own."""
-    if "command" in row:
-        return row
-    if "program" in row:
-        own = {"command": "declarative", "case": row["program"], "machine": {"device": row["device"]}}
-        return {"clock": "wall", **row, **own, "ratios": row["times_as_fast_as"]}
-    if "general_over_best" in row:
-        machine = {"device": row["device"], "name": row["machine"], "driver": row["driver"]}
-        ratios = {name: row[key] for name, key in _TENSOR.items()}
-        return {**row, "command": "tensor", "machine": machine, "ratios": ratios}
-    known = {"group": "arrays", "layout": "wide", "workload": "seissol"}
-    return {**row, "command": next((command for key, command in known.items() if key in row), "suite")}
 
 
 def read_rows(*paths: str | Path) -> list[Row]:
     """The rows of some files; of several for one thing on one device the last."""
     lines = [line for path in paths for line in Path(path).read_text(encoding="utf-8").splitlines()]
-    rows = [modern(json.loads(line)) for line in lines if line.strip()]
+    rows = [json.loads(line) for line in lines if line.strip()]
     return list({(*(row.get(name) for name in _KEY), row["machine"]["device"]): row for row in rows}.values())
 
 
@@ -70,7 +48,7 @@ def summary(turns: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "samples": len(samples),
         "turns_s": medians,
     }
-    figures |= {name: median(turn[name] for turn in turns) for name in ("cpu_s", "wall_s") if name in turns[0]}
+    figures["cpu_s"] = median(turn["cpu_s"] for turn in turns)
     if "beside" in turns[0]:
         figures["times"] = {name: _times(turns, name) for name in turns[0]["beside"]}
     return {name: _rounded(value) for name, value in figures.items()}

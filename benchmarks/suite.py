@@ -70,7 +70,6 @@ def wide() -> None:
     add("--cases", nargs="+", default=(), help="names of cases, or what they begin with (default: all)")
     add("--layout", dest="layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS, help="(default: both)")
     add("--limit", type=int, help="so many cases of each class in each layout")
-    add("--share", type=_share, help="as 1/2: the first of two halves, for two machines or GPUs side by side")
     add("--ordered", action="store_true", help="the results of peers lie in memory as their axes are asked for; no views")
     add("--tune", type=float, default=0.0, metavar="SECONDS", help="tune each for so long, too (default: do not)")
     add_options(parser, "wide.jsonl", "by default all for the side")
@@ -102,20 +101,11 @@ def wide() -> None:
 def _sample(arguments: argparse.Namespace) -> list[Case]:
     """The cases; where the time may not suffice for all a fair sample, both layouts and types of a case together."""
     cases = wide_cases(arguments.classes, arguments.layouts, arguments.cases, arguments.limit)
-    if not arguments.minutes and not arguments.share:
+    if not arguments.minutes:
         return cases
     bases = sorted({base(case["name"]) for case in cases})
     random.Random(0).shuffle(bases)
-    number, shares = arguments.share or (1, 1)
-    bases = bases[number - 1 :: shares]
-    return sorted((case for case in cases if base(case["name"]) in bases), key=lambda c: bases.index(base(c["name"])))
-
-
-def _share(text: str) -> tuple[int, int]:
-    number, shares = (int(part) for part in text.split("/"))
-    if not 1 <= number <= shares:
-        raise ValueError(text)
-    return number, shares
+    return sorted(cases, key=lambda case: bases.index(base(case["name"])))
 
 
 def seissol() -> None:

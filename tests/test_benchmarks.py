@@ -37,7 +37,6 @@ from benchmarks.rows import (
     fraction,
     geometric_mean,
     headline,
-    modern,
     read_rows,
     seconds,
     speed_up,
@@ -218,8 +217,8 @@ def made_row(**times_s: float) -> Row:
     """A row whose roofline is one second."""
     engines = {name: summary([{"samples_s": [t], "cpu_s": t / 2}]) | {"status": "ok"} for name, t in times_s.items()}
     return {
-        "case": "c", "family": "f", "dtype": "float64", "side": "cpu", "flops": 10, "bytes": 5, "roofline_s": 1.0,
-        "date": "2026-11-20", "load": 0.0, "versions": {"numpy": "2"}, "engines": engines,
+        "command": "suite", "case": "c", "family": "f", "dtype": "float64", "side": "cpu",
+        "flops": 10, "bytes": 5, "roofline_s": 1.0, "date": "2026-11-20", "load": 0.0, "versions": {"numpy": "2"}, "engines": engines,
         "peaks": {"fp64_flops_per_s": 10.0, "fp32_flops_per_s": 20.0, "copy_bytes_per_s": 5.0},
         "machine": {"device": "d", "name": "n", "driver": "v", "processor": "p", "cores": 2, "python": "3"},
     }  # fmt: skip
@@ -271,7 +270,7 @@ def test_summaries_are_medians() -> None:
 def test_later_results_replace_earlier_ones(tmp_path: Path) -> None:
     """Of two rows for one case, type, side and device, the last counts; a page is made of it."""
     results, page = tmp_path / "r.jsonl", tmp_path / "page.rst"
-    rows = [modern(made_row(feinsum=t, numpy=4.0)) for t in (2.0, 1.0)]
+    rows = [made_row(feinsum=t, numpy=4.0) for t in (2.0, 1.0)]
     results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_rows(results) == rows[1:]
     report.write_page(rows[1:], page)
@@ -365,10 +364,11 @@ def test_rows_of_the_tensor_language_are_of_known_cases(rows: Path) -> None:
 
 def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
     """The slower of two ways counts for its own bar, the quicker one for the peers'."""
-    about = {"machine": "A", "device": "cpu:a", "driver": "1", "date": "2026-01-02", "versions": {"torch": "2"}}
-    ratios = {"general_over_best": 0.5, "einsum_over_best": 1.5, "general_over_einsum": 0.33, "einsum_over_generate": None}
+    machine = {"name": "A", "device": "cpu:a", "driver": "1"}
+    about = {"command": "tensor", "machine": machine, "date": "2026-01-02", "versions": {"torch": "2"}}
     row = {"case": "gemm 4^3 float32 beta 0", "seconds": {"general": 3e-6, "einsum": 1e-6, "torch": 1.5e-6}}
-    rows = [modern({**about, **ratios, **row, "best_over_torch": 1.5})]
+    ratios = {"best of ours / torch": 1.5, "general / peer": 0.5, "einsum / peer": 1.5}
+    rows = [{**about, **row, "ratios": {**ratios, "general / einsum": 0.33, "einsum / generate": None}}]
     assert report.about(rows) == (
         "Measured 2026-01-02 by ``python -m benchmarks tensor`` on A (``cpu:a``), driver 1; torch 2."
     )
@@ -380,18 +380,20 @@ def test_a_table_of_the_tensor_language_names_what_misses_a_bar() -> None:
 def test_programs_are_measured_against_the_faster_copy(tmp_path: Path) -> None:
     """A kernel that copies may be slower than the device; each device has a table, the newest lines count."""
     line = {
-        "program": "softmax",
+        "command": "declarative",
+        "case": "softmax",
         "lengths": "A 8x8",
-        "device": "gpu:some",
+        "machine": {"device": "gpu:some"},
+        "clock": "wall",
         "date": "2026-11-23",
         "seconds": {"program": 1e-3},
-        "times_as_fast_as": {"copy": 1.3, "peak copy": 0.8, "torch": 2.0},
+        "ratios": {"copy": 1.3, "peak copy": 0.8, "torch": 2.0},
         "against": "copy",
         "bar": 0.8,
     }
-    other = {"device": "cpu:some", "times_as_fast_as": {"copy": 0.7}}
+    other = {"machine": {"device": "cpu:some"}, "ratios": {"copy": 0.7}}
     results = tmp_path / "declarative.jsonl"
-    lines = [line | {"times_as_fast_as": {"copy": 9.0}}, line, line | other]
+    lines = [line | {"ratios": {"copy": 9.0}}, line, line | other]
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (of_cpu, of_gpu) = report.declarative(read_rows(results))
     assert of_cpu.title == "On ``cpu:some``, 2026-11-23"

@@ -11,7 +11,7 @@ from kernels import make_kernel, run
 from numpy.testing import assert_allclose
 
 import feinsum as fe
-from benchmarks.cases.forms import FORMS, form_data, form_kernel
+from benchmarks.cases.forms import FORMS, form_data, over_cells
 from feinsum.devices import Device
 from feinsum.errors import MatchError
 from feinsum.match.flat import FlatStore
@@ -31,13 +31,6 @@ SEEN = {
     "hexahedron load": ["qb,ca,di,d,c,q,e,->eiab"],
 }
 """The sums that are seen in a form, those of one operand that are evaluated for each cell left out."""
-
-
-def over_cells(cell: str, form: str, order: int) -> lp.TranslationUnit:
-    """The kernel of a form with the loop over cells around it."""
-    t_unit = form_kernel(cell, form, order)
-    arguments = t_unit.default_entrypoint.arg_dict
-    return fe.add_loop(t_unit, "e", "E", [name for name in ("A", "coords", "w_0") if name in arguments])
 
 
 @pytest.mark.parametrize(("cell", "form", "order"), FORMS, ids=str)

@@ -1,14 +1,25 @@
-"""Programs of the declarative language with given lengths, and the same for their peers."""
+"""``python -m benchmarks declarative``: programs of the declarative language compared with torch, JAX and numba.
+
+Of each program the built kernel, what it is measured against, and what peers make of the same are timed in turns.  What it
+is measured against is the kernel of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of
+the same array, or the time of its bytes at the measured peak if that is less, for what reads one and writes one; the
+matrix product alone where more is made of it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+import feinsum as fe
+from benchmarks.measure import Contest, Sampler
 from benchmarks.peers.base import Work
+from benchmarks.report import PEAK_COPY
+from feinsum.timing.races import Race
 
 MATMUL: Final = """
 A: Tensor<M, K; f32>
@@ -188,3 +199,51 @@ def _layer_norm_loops(numba: Any) -> Callable[..., Any]:
         return y
 
     return layer_norm
+
+
+class Declarative(Contest):
+    command = "declarative"
+    peers = {"cpu": ("torch", "jax", "numba"), "gpu": ("torch", "jax")}  # noqa: RUF012 (a constant of the class)
+    more = {"database": {"help": "where records of einsums and programs are"}}  # noqa: RUF012
+
+    def cases(self) -> tuple[Case, ...]:
+        return cases(self.device.profile.kind != "cpu")
+
+    def samplers(self, case: Case) -> dict[str, Sampler]:
+        """What times the program, what it is measured against, and each peer once."""
+        import pyopencl.array as cla
+
+        on = {"device": self.device, "database": self.options.database}
+        held = {name: cla.to_device(self.device.queue, value) for name, value in case.arrays().items()}
+        built = fe.build(fe.program(case.text, "declarative"), **on)
+        result = built(held)
+        computed = result.get()
+        found = {"program": self.timed(partial(built, held, out=result))}
+        # What is measured against stores into the same array: where an array lies counts.
+        if case.against in ("generate", "bare"):
+            own = {name: held[name] for name in "AB"}
+            A, B = (fe.array(name, case.shapes[name], "float32") for name in own)
+            found[case.against] = self.timed(partial(fe.generate(fe.einsum("ik,kj->ij", A, B), **on), own, out=result))
+            if case.against == "bare":
+                rows = fe.array("A", ("M", *A.shape[1:]), "float32")
+                other = fe.generate(fe.einsum("ik,kj->ij", rows, B), sizes={"M": A.shape[0]}, **on)
+                found["open"] = self.timed(partial(other, own, out=result))
+        elif case.against == "copy":
+            copy = fe.generate(fe.einsum("ij->ij", fe.array("A", case.shapes["A"], "float32")), **on)
+            found["copy"] = self.timed(partial(copy, {"A": held["A"]}, out=result))
+        if work := case.work():
+            near = partial(np.allclose, b=computed, rtol=1e-2, atol=1e-2 * float(np.abs(computed).max()))
+            found |= self.beside(work, near)
+        return found
+
+    def told(self, case: Case, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
+        """How many times as fast as each other way the program is."""
+        ratios = {name: race.compare("program", name).ratio for name in race.names if name != "program"}
+        if case.against == "copy":
+            arrays = list(case.arrays().values())
+            moved = sum(value.nbytes for value in arrays) + arrays[0].nbytes
+            ratios[PEAK_COPY] = moved / self.device.peaks.copy_bytes_per_s / seconds["program"]
+        return {"lengths": case.lengths, "ratios": ratios, "against": case.against, "bar": case.bar}
+
+
+main = Declarative.main

@@ -1,5 +1,13 @@
-"""Einsums with a function of their sums: layers of networks, updates, those of a scheme (ADER of order 6), and steps as of
-conjugate gradients."""
+"""``python -m benchmarks epilogues``: what a function of the sum costs beside the bare einsum, two launches and the peers.
+
+Of each case these are timed in turns: the *bare* kernel, the *fused* one with the same configuration, *two* launches, of
+which the second makes the function of what the first stored, a *copy* of the output, and numpy, torch, torch.compile and
+jax where these are installed, on the same device.  A kernel that also reads what the output holds moves those bytes
+besides, half of what a copy of it moves, so that for updates *bytes* compares the fused kernel with the bare one and half
+the copy together.
+
+The cases are layers of networks, updates, those of a scheme (ADER of order 6), and steps as of conjugate gradients.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +21,12 @@ import numpy as np
 import feinsum as fe
 from benchmarks.cases import describe
 from benchmarks.cases.lists import select
+from benchmarks.measure import Contest, Sampler, Way
 from benchmarks.peers.base import Work
+from feinsum.compile.executable import Executable, build
+from feinsum.compile.realize import realize
+from feinsum.registry import find_space
+from feinsum.timing.races import Race
 
 GELU, UPDATE, STEP = "gelu(v + b[j])", "v + out", "alpha*v + beta*out"
 SCALARS = {"alpha": 0.75, "beta": 0.5}
@@ -42,7 +55,11 @@ class Case:
     @cached_property
     def fused(self) -> fe.BatchedEinsum:
         """The einsum with its epilogue."""
-        return self.bare.then(self.text, **({"b": self.row} if self.row else {}))
+        return self.then(self.bare)
+
+    def then(self, e: fe.BatchedEinsum) -> fe.BatchedEinsum:
+        """An einsum of the same output with the epilogue."""
+        return e.then(self.text, **({"b": self.row} if self.row else {}))
 
     @cached_property
     def row(self) -> fe.Array | None:
@@ -131,3 +148,77 @@ def cases(side: str) -> Iterator[Case]:
         yield Case(f"A[e] x[e], {n}x{n}", fe.einsum("eij,ej->ei", A, x), STEP, {"E": 400 * many // n**2})
     A, x = fe.array("A", (32, 32)), fe.array("x", ("E", 32))
     yield Case("A x[e], 32x32", fe.einsum("ij,ej->ei", A, x), STEP, {"E": 10 * many})
+
+
+Stages = list[tuple[Executable, dict[str, str]]]
+"""Kernels in order, and what their arguments are called among the arrays of a case."""
+
+
+def ways(case: Case, device: fe.Device) -> dict[str, Stages]:
+    """The kernels of each, by the space and configuration that `generate` would take."""
+
+    def made(e: fe.BatchedEinsum, name: str, configuration: Any = None) -> Executable:
+        space, sizes = find_space(name), {n: case.sizes[n] for n in e.long_axes}
+        chosen = configuration or space.default(space.problem(e, sizes, device.profile))
+        return build(device.context, realize(e, sizes, space, chosen, device.profile))
+
+    letters = "".join(case.bare.indexing.output)
+    shape = [case.bare.index_sizes[x] for x in letters]
+    copy = fe.einsum(f"{letters}->{letters}", fe.array("sums", shape, case.bare.dtype))
+    kernel = fe.generate(case.bare, device, sizes=case.sizes)
+    bare, fused = (made(e, kernel.space, dict(kernel.configuration)) for e in (case.bare, case.fused))
+    return {
+        "bare": [(bare, {})],
+        "fused": [(fused, {})],
+        "two": [(bare, {"out": "sums"}), (made(case.then(copy), "permutation"), {})],
+        "copy": [(made(copy, "permutation"), {})],
+    }
+
+
+class Epilogues(Contest):
+    command = "epilogues"
+    peers = dict.fromkeys(("cpu", "gpu"), ("numpy", "torch", "jax"))
+
+    def cases(self) -> Iterator[Case]:
+        return cases(self.device.profile.kind)
+
+    def samplers(self, case: Case) -> dict[str, Sampler]:
+        """What times each way once."""
+        import pyopencl as cl
+
+        arrays = case.arrays()
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+        values = {**arrays, "sums": arrays["out"]}
+        buffers = {name: cl.Buffer(self.device.context, flags, hostbuf=value) for name, value in values.items()}
+        found = {
+            name: self.timed(self._launches(case, stages, buffers)) for name, stages in ways(case, self.device).items()
+        }
+        return found | self.beside(case.work(), without="" if case.updates else "numpy")  # which has no gelu
+
+    def _launches(self, case: Case, stages: Stages, buffers: Mapping[str, Any]) -> Way:
+        calls = []
+        values = {**case.sizes, **case.scalars}
+        for executable, names in stages:
+            arguments = executable.program.arguments
+            own = {x.name: buffers[names.get(x.name, x.name)] for x in arguments if x.name in buffers}
+            lengths = {x.name: values[x.name] for x in arguments if x.kind in ("length", "scalar")}
+            calls.append((executable, {**own, **executable.scratch(self.device.context, lengths)}, lengths))
+
+        def run() -> None:
+            for executable, own, lengths in calls:
+                executable.enqueue(self.device.queue, own, lengths)
+
+        return run
+
+    def told(self, case: Case, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
+        """The ratios that are asked for."""
+        others = [name for name in race.names if name not in ("fused", "bare", "copy")]
+        over = {f"{name}/fused": race.compare("fused", name).ratio for name in others}
+        ratios = {"fused/bare": race.compare("bare", "fused").ratio}
+        if case.updates:
+            whole = [r for r in race.rounds if {"bare", "fused", "copy"} <= r.keys()]
+            ratios["bytes"] = float(np.median([r["fused"] / (r["bare"] + r["copy"] / 2) for r in whole]))
+        return {"epilogue": case.text, "of": case.of, "ratios": ratios | over}
+
+
+main = Epilogues.main

@@ -1,4 +1,8 @@
-"""Programs of the tensor language that are timed, with the same work as their peers are asked for it.
+"""``python -m benchmarks tensor``: programs of the tensor language by both routes, compared with peers.
+
+Of each case the *general* route, the *einsum* route and the einsum that a user of :func:`feinsum.generate` would write are
+timed in turns with torch, JAX and numpy, or CuPy on a GPU, where these are installed.  What a way computes is compared with
+numpy before it is timed.  On a device with matrix units the general route is timed without them too, as *items*.
 
 All arrays of a case are listed as the program has them, column-major; peers get the same memory as C-contiguous batches,
 so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
@@ -6,12 +10,26 @@ so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import comb
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+
+import feinsum as fe
+from benchmarks.engines.problem import Values
+from benchmarks.measure import Contest, Sampler
+from benchmarks.peers.base import Work
+from feinsum.languages.calling.protocols import ProgramCall
+from feinsum.languages.tensor.lowering.target import choose_target
+from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.timing.races import Race
+
+OURS = ("general", "items", "einsum", "generate")
 
 PERIOD = 1024
 """After so many instances the numbers are the same again."""
@@ -207,3 +225,74 @@ def cases() -> tuple[Case, ...]:
     unknown = [unknown_gemm(n, dtype) for n in (16, 64) for dtype in types]
     programs = [make(dtype) for make in (chain, volume, derivatives) for dtype in types]
     return (*products, *unknown, *programs)
+
+
+def ours(case: Case, given: Mapping[str, Any], device: fe.Device) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Both routes and `generate`, on arrays of the device."""
+    for route in ("general", "einsum"):
+        with suppress(fe.errors.FeinsumError):
+            yield route, partial(fe.build(fe.program(case.text), device=device, route=route), **given, **case.numbers)
+    if device.profile.matrix_units:
+        program = fe.program(case.text)
+        function = program.function()
+        target = replace(choose_target(function, device.profile), units=())
+        items = GeneralKernel(function, program.source, device, target=target)
+        yield "items", lambda: items.call(ProgramCall({**given, **case.numbers}))
+    if case.einsum is not None:
+        subscripts, operands, epilogue = case.einsum
+        described = [fe.array(name, tuple(reversed(case.shapes[name])), case.dtype) for name in operands]
+        e = fe.einsum(subscripts, *described)
+        kernel = fe.generate(e.then(epilogue) if epilogue else e, device)
+        inputs = {name: given[name].T for name in operands}
+        yield "generate", partial(kernel, inputs, out=given[case.output].T, queue=device.queue)
+
+
+class Tensor(Contest):
+    command = "tensor"
+    peers = {"cpu": ("torch", "jax", "numpy"), "gpu": ("torch", "jax", "cupy")}  # noqa: RUF012 (a constant of the class)
+    more = {"mib": {"type": float, "default": 64.0, "help": "of what a case's instances read and write"}}  # noqa: RUF012
+
+    def cases(self) -> tuple[Case, ...]:
+        return cases()
+
+    def samplers(self, case: Case) -> dict[str, Sampler]:
+        """What times each way once, after each has been found right."""
+        import pyopencl.array as cla
+
+        arrays = case.arrays(max(int(self.options.mib * 2**20) // case.instance_bytes, 1))
+        batches = {name: value.T for name, value in arrays.items()}
+        exact = {name: value[:PERIOD].astype("float64") for name, value in batches.items()}
+        expected = case.compute(SimpleNamespace(), **exact)
+
+        def is_right(output: Values) -> bool:
+            wanted = np.resize(expected, output.shape)
+            ends = (slice(PERIOD), slice(-PERIOD, None))
+            error = max(float(np.abs(output[part] - wanted[part]).max()) for part in ends) / np.abs(expected).max()
+            return bool(error <= 1e3 * np.finfo(case.dtype).eps)
+
+        given = {name: cla.to_device(self.device.queue, value) for name, value in arrays.items()}
+        made: dict[str, Sampler] = {}
+        for name, run in ours(case, given, self.device):
+            given[case.output].set(arrays[case.output], self.device.queue)  # every way begins with the same output
+            run()
+            if not is_right(given[case.output].get(self.device.queue).T):
+                raise ValueError(f"{case.name}: {name} is wrong")
+            made[name] = self.timed(run)
+        return made | self.beside(Work(batches, case.compute, case.output, case.special), is_right)
+
+    def told(self, case: Case, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
+        """How many times as fast the first of two ways is as the second."""
+        peer = min((name for name in race.names if name not in OURS), key=seconds.__getitem__, default="")
+        best = min((name for name in OURS if name in seconds), key=seconds.__getitem__)
+        pairs = {
+            "best of ours / torch": (best, "torch"),
+            "general / peer": ("general", peer),
+            "einsum / peer": ("einsum", peer),
+            "general / einsum": ("general", "einsum"),
+            "einsum / generate": ("einsum", "generate"),
+        }
+        known = {name: race.compare(*pair).ratio if {*pair} <= seconds.keys() else None for name, pair in pairs.items()}
+        return {"best_peer": peer, "ratios": known}
+
+
+main = Tensor.main

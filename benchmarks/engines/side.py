@@ -18,6 +18,10 @@ import numpy as np
 Answer = dict[str, Any]
 _LONG_S = 5e-3
 """Calls are repeated for so long in one sample."""
+SMALL_CALLS = (
+    "numpy.einsum", "numpy.einsum, optimize=True", "contract", "expression", "expression, a kernel",
+    "kernel, device arrays", "expression, device arrays", "contract, device arrays",
+)  # fmt: skip
 _way: list[Callable[[], object]] = []
 
 
@@ -73,23 +77,28 @@ def sample() -> Answer:
 
 
 def call(device: str, what: str, count: int) -> Answer:
-    """Seconds of this thread for a call with arrays of 4 x 4, which other programs disturb little."""
+    """Seconds of this thread for a call with arrays of 4 x 4, which other programs disturb little.
+
+    :param what: one of :data:`SMALL_CALLS`.
+    """
     import pyopencl.array as cla
 
     import feinsum as fe
 
-    there = _device(device)
-    a, b = np.ones((4, 4)), np.ones((4, 4))
-    if what == "kernel":
-        made = fe.generate(fe.einsum("ij,jk->ik", fe.array("a", (4, 4)), fe.array("b", (4, 4))), there)
-        given = {"a": cla.to_device(there.queue, a), "b": cla.to_device(there.queue, b)}
-        out = cla.empty(there.queue, (4, 4), a.dtype)
-        way: Callable[[], object] = partial(made, given, out=out)
-    elif what == "expression":
-        expression = fe.contract_expression("ij,jk->ik", (4, 4), (4, 4), device=there)
-        way = partial(expression, a, b)
+    there, text, name = _device(device), "ij,jk->ik", what.partition(",")[0]
+    operands = [np.ones((4, 4)), np.ones((4, 4))]
+    if what.endswith("device arrays"):
+        operands = [cla.to_device(there.queue, x) for x in operands]
+    if name == "numpy.einsum":
+        way: Callable[[], object] = partial(np.einsum, text, *operands, optimize="optimize" in what)
+    elif name == "contract":
+        way = partial(fe.contract, text, *operands, device=there)
+    elif name == "expression":
+        library = {"library": False} if what.endswith("a kernel") else {}
+        way = partial(fe.contract_expression(text, (4, 4), (4, 4), device=there, **library), *operands)
     else:
-        way = partial(fe.contract, "ij,jk->ik", a, b, device=there)
+        made = fe.generate(fe.einsum(text, fe.array("a", (4, 4)), fe.array("b", (4, 4))), there)
+        way = partial(made, dict(zip("ab", operands, strict=True)))
     way()
     start = time.thread_time()
     for _ in range(count):

@@ -138,6 +138,19 @@ class Engine:
         self.wait()
         return (time.perf_counter() - start) / runs
 
+    def timed_by_events(self, make: Callable[[], Any], run: Callable[[], object], runs: int) -> float:
+        """The same by two events of a stream, as `make` makes them."""
+        begin, end = make(), make()
+        begin.record()
+        for _ in range(runs):
+            run()
+        end.record()
+        end.synchronize()
+        return self.elapsed_ms(begin, end) * 1e-3 / runs
+
+    def elapsed_ms(self, begin: Any, end: Any) -> float:
+        raise NotImplementedError
+
     def outputs(self) -> list[Values]:
         """The results of the last evaluation."""
         return [self.fetch(values) for values in self._result]

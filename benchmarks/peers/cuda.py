@@ -45,13 +45,10 @@ class Cupy(Engine):
 
     def timed(self, run: Callable[[], object], runs: int) -> float:
         """By events of the stream."""
-        begin, end = self._cupy.cuda.Event(), self._cupy.cuda.Event()
-        begin.record()
-        for _ in range(runs):
-            run()
-        end.record()
-        end.synchronize()
-        return float(self._cupy.cuda.get_elapsed_time(begin, end)) * 1e-3 / runs
+        return self.timed_by_events(self._cupy.cuda.Event, run, runs)
+
+    def elapsed_ms(self, begin: Any, end: Any) -> float:
+        return float(self._cupy.cuda.get_elapsed_time(begin, end))
 
     def fetch(self, values: Any) -> Values:
         return self._cupy.asnumpy(values)  # type: ignore[no-any-return]

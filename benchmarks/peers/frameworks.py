@@ -82,13 +82,10 @@ class Torch(Engine):
         """By events of the stream, where there is one."""
         if not self._cuda:
             return super().timed(run, runs)
-        begin, end = (self._torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        for _ in range(runs):
-            run()
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) * 1e-3 / runs
+        return self.timed_by_events(partial(self._torch.cuda.Event, enable_timing=True), run, runs)
+
+    def elapsed_ms(self, begin: Any, end: Any) -> float:
+        return float(begin.elapsed_time(end))
 
     def fetch(self, values: Any) -> Values:
         return values.cpu().numpy()  # type: ignore[no-any-return]
