@@ -2,7 +2,7 @@
 
     python -m benchmarks cost-model                                  # from benchmarks/landscapes; a quarter of an hour
     python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
-    python -m benchmarks cost-model --page benchmarks/results/cost-model.rst        # and write the table into the page
+    python -m benchmarks cost-model --rows benchmarks/results/cost-model.jsonl --page benchmarks/results/cost-model.rst
     python -m benchmarks heats                                       # what a few candidates gain; trains, writes nothing
 
 *first pick* is the time of the configuration that the model would try first, of those measured, over the time of the
@@ -24,13 +24,15 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from benchmarks import parser_of
 from benchmarks.ahead import pool_of
 from benchmarks.forest import Row, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
-from benchmarks.report import list_table
-from benchmarks.rows import lost
+from benchmarks.measure import keep
+from benchmarks.report import show
+from benchmarks.rows import lost, read_rows
 from benchmarks.starts import starts_of
 from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
 from feinsum.candidates.spread import spread
@@ -45,7 +47,6 @@ from feinsum.space import Instance
 SHIPPED = Path(__file__).parent.parent / "tuning_db" / FILE
 FOLDS = 10
 LEAST = 3
-BEGIN, END = ".. the table of python -m benchmarks cost-model\n", ".. the end of the table\n"
 
 
 def left_out(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> Iterator[tuple[CostModel, list[Row]]]:
@@ -132,13 +133,14 @@ def heats() -> None:
     lines = []
     for device, losses_of in sorted(found.items()):
         told = [lost(factors) for factors in zip(*losses_of, strict=True)]
-        lines.append([device, str(len(losses_of)), *(mean for mean, *_ in told), told[0][-1], told[-1][-1]])
+        figures = [*(f"{one['first pick']:.2f}" for one in told), *(f"{told[k]['worst']:.1f}" for k in (0, -1))]
+        lines.append([device, str(len(losses_of)), *figures])
     counts = [str(most) for most in range(1, ENTRANTS + 1)]
     print_table(["device", "problems", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device"])
 
 
-def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
-    """The lines of the table of the page, and the factors that belong into the model."""
+def judged(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Rows of results, and the factors that belong into the model."""
     by_einsum, factors = cross_validate(rows, lambda row: row.problem.einsum)
     measured = {
         "one einsum": by_einsum,
@@ -147,38 +149,16 @@ def table(rows: Sequence[Row]) -> tuple[list[tuple[str, ...]], dict[str, float]]
         "all (no records)": losses(rows, predict(CostModel({}), rows)),
         "default of the highest rank": by_default(rows),
     }
-    lines = [("left out", "device", "problems", "first pick", "9 of 10 below", "worst")]
-    for name, found in measured.items():
+    found = []
+    for name, losses_of in measured.items():
         by_device: dict[str, list[float]] = {}
-        for problem, value in found.items():
+        for problem, value in losses_of.items():
             by_device.setdefault(problem.device, []).append(value)
-        lines += [(name, f"``{device}``", str(len(own)), *lost(own)) for device, own in sorted(by_device.items())]
-    return lines, factors
-
-
-def write_page(page: Path, about: str, lines: Sequence[tuple[str, ...]], *, others: bool) -> None:
-    """Put the table where the page has the last one.
-
-    :param others: whether the lines of that one for other devices stay.
-    """
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    last, found, after = rest.partition(END)
-    if not found:
-        sys.exit(f"{page} lacks the lines {BEGIN.strip()!r} and {END.strip()!r}")
-    heading, *new = lines
-    stay = [line for line in lines_of(last) if others and line[1] not in {device for _, device, *_ in new}]
-    if stay:
-        about += "  The rows of other devices are those of before."
-        order = list(dict.fromkeys(name for name, *_ in (*new, *stay)))
-        new = sorted([*new, *stay], key=lambda line: (order.index(line[0]), line[1]))
-    shown = "\n".join(list_table([heading, *new]))
-    page.write_text(f"{before}{BEGIN}\n{about}\n\n{shown}\n\n{END}{after}", encoding="utf-8")
-
-
-def lines_of(text: str) -> list[tuple[str, ...]]:
-    """The lines of the table of a page, but for its heading."""
-    cells = [row.split("\n     - ") for row in text.partition("\n   * - ")[2].split("\n   * - ")]
-    return [tuple(cell.partition("\n")[0] for cell in row) for row in cells[1:]]
+        for device, own in sorted(by_device.items()):
+            about = {"command": "cost-model", "group": name, "date": f"{datetime.now(UTC):%Y-%m-%d}"}
+            about |= {"machine": {"device": device}, "factor": factors.get(device.partition(":")[0])}
+            found.append({**about, "problems": len(own), **lost(own)})
+    return found, factors
 
 
 def gather(places: Sequence[str], profiles: Sequence[Path]) -> Evidence:
@@ -208,7 +188,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--only", choices=("cpu", "gpu"), help="of these devices alone; the trees for others stay")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where the model goes; by default into the package")
-    parser.add_argument("--page", type=Path, help="the page whose table is replaced")
+    parser.add_argument("--rows", help="a file to which the results are added; the last of a device count")
+    parser.add_argument("--page", type=Path, help="the page that is written of them")
     options = parser.parse_args(arguments)
     start = time.monotonic()
     evidence = gather(options.records, options.profile)
@@ -219,18 +200,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = rows_of(evidence)
     if not rows:
         sys.exit("no record is of a space that still accepts it; tune first, see doc/guides/training.rst")
-    lines, factors = table(rows)
-    problems = len({row.problem for row in rows})
-    about = (
-        f"{datetime.now(UTC):%Y-%m-%d}: {len(rows)} measured configurations of {problems} problems;"
-        f" half of the predictions are\nwithin a factor of "
-        + ", ".join(f"{factor:.2g} on {kind.upper()}s" for kind, factor in sorted(factors.items()))
-        + "."
-    )
-    print(about)
-    print_table(lines[0], lines[1:], left=lines[0][:2])
-    if options.page:
-        write_page(options.page, about, lines, others=options.only is not None)
+    found, factors = judged(rows)
+    print(f"{len(rows)} measured configurations of {len({row.problem for row in rows})} problems")
+    for kind, factor in sorted(factors.items()):
+        print(f"half of the predictions on {kind.upper()}s are within a factor of {factor:.2g}")
+    for row in found:
+        keep(options.rows, row)
+    show(read_rows(options.rows) if options.rows else found, options.page)
     model = train(rows, factors)
     model = CostModel({kind: replace(own, starts=starts_of(evidence, model, kind)) for kind, own in model.forests.items()})
     if options.only:

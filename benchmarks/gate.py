@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -33,7 +34,6 @@ from feinsum.timing.races import median_interval
 
 _PACKAGES = ("transforms", "tuning_db")
 """Directories of a checkout that are packages inside feinsum, see setup.cfg."""
-_SCRIPT = ROOT / "benchmarks" / "engines" / "side.py"
 _LIMIT_S = 120.0
 BOUNDS = {"kernel": 0.05, "mean": 0.02, "call": 0.05, "first": 0.1, "import": 0.1}
 """How much longer each may take, as a part of the base's time."""
@@ -170,10 +170,11 @@ def process_of(side: Path, caches: Path | None, **more: str) -> EngineProcess:
 
     :param more: of its environment.
     """
-    environment = {"PYTHONPATH": str(side), "PYTHONDONTWRITEBYTECODE": "", **more}
+    path = os.pathsep.join(map(str, (side, ROOT)))  # ROOT for this directory
+    environment = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "", **more}
     environment |= dict.fromkeys(("XDG_DATA_HOME", "XDG_CACHE_HOME", "CUDA_CACHE_PATH"), str(caches)) if caches else {}
     # Without -P the directory where it starts comes before PYTHONPATH.
-    command = [sys.executable, "-P", "-c", _SCRIPT.read_text(encoding="utf-8")]
+    command = [sys.executable, "-P", "-m", "benchmarks.engines.side"]
     return EngineProcess(side.name, command=command, environment=environment)
 
 

@@ -23,7 +23,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -92,21 +91,21 @@ def _processor() -> Iterator[str]:
                 yield line.partition(":")[2].strip()
 
 
-def sampler(run: Way, finish: Way = lambda: None, clock: Callable[[], float] = time.perf_counter) -> Sampler:
+def sampler(run: Way, finish: Way = lambda: None) -> Sampler:
     """What returns the seconds of a run: of several in a row, where one takes less than :data:`_SAMPLE_S`."""
     run()
     finish()
-    first = sample_of(run, finish, 1, clock)
-    return partial(sample_of, run, finish, max(1, min(100, int(_SAMPLE_S / max(first, 1e-6)))), clock)
+    first = sample_of(run, finish, 1)
+    return partial(sample_of, run, finish, max(1, min(100, int(_SAMPLE_S / max(first, 1e-6)))))
 
 
-def sample_of(run: Way, finish: Way, runs: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def sample_of(run: Way, finish: Way, runs: int) -> float:
     """Seconds of each of some runs in a row, until the last is done."""
-    begin = clock()
+    begin = time.perf_counter()
     for _ in range(runs):
         run()
     finish()
-    return (clock() - begin) / runs
+    return (time.perf_counter() - begin) / runs
 
 
 def in_turns(samplers: Mapping[str, Sampler], rounds: int, seconds: float = float("inf")) -> dict[str, list[float]]:
@@ -148,23 +147,20 @@ class Contest:
         raise NotImplementedError
 
     def timed(self, run: Way) -> Sampler:
-        """What times a way of ours; with ``--busy`` by the time of the processors."""
-        clock = time.process_time if self.options.busy else time.perf_counter
-        return sampler(run, self.device.queue.finish, clock)
+        """What times a way of ours."""
+        return sampler(run, self.device.queue.finish)
 
     def beside(
         self, work: Work, is_right: Callable[[Values], bool] = lambda _: True, without: str = ""
     ) -> dict[str, Sampler]:
         """What times each way of the installed peers; ways that fail or take long are left out with a reason.
 
-        Peers, whose threads wait by spinning, are timed only by the clock on the wall, so there are none with ``--busy``.
-
         :param without: a peer that cannot do it.
 
         :raises ValueError: if what one computes is wrong.
         """
         found = {}
-        for name, peer in () if self.options.busy else installed_here(self.names):
+        for name, peer in installed_here(self.names):
             if name == without or not peer.has_device(self.device.profile.kind):
                 continue
             for offer in peer.offers(name, work, self.device.profile.kind):
@@ -189,7 +185,6 @@ class Contest:
             add(f"--{name}", **how)
         add("--seconds", type=float, default=5.0, help="for each case (default: 5)")
         add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
-        add("--busy", action="store_true", help="take the time of the processors, without peers, beside other work")
         add("--out", help="a file to which a row is added for each case")
         options = parser.parse_args()
         contest = cls(fe.device(options.device), options)
@@ -201,32 +196,10 @@ class Contest:
             race = take_rounds(contest.samplers(case), options.seconds)
             seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
             found = {"case": case.name, "seconds": seconds, "rounds": len(race.rounds)}
-            found["clock"] = "processor" if options.busy else "wall"
             rows.append(stamp(cls.command, contest.device, versions, found | contest.told(case, race, seconds)))
             keep(options.out, rows[-1])
             print(f"{case.name}: " + ", ".join(f"{k} {v * 1e3:.3f} ms" for k, v in seconds.items()), flush=True)
         show(rows)
-
-
-@dataclass(frozen=True)
-class Command:
-    """What one command measures beside engines.
-
-    :ivar cases: in the order in which they are measured.
-    :ivar engines: the first is feinsum, which tells the peaks of the device.
-    :ivar ahead: what kernels are prepared with, see :class:`benchmarks.ahead.Ahead`.
-    :ivar told: takes a case and a row, and adds to the row what is not the same for all commands.
-    :ivar is_whole: whether a row of the file has all that is asked for, and is not measured again.
-    :ivar prepare_s: seconds to load beyond those of the option.
-    """
-
-    name: str
-    cases: Sequence[tuple[Case, str]]
-    engines: Sequence[EngineProcess]
-    told: Callable[[Case, Row], object] = lambda *_: None
-    ahead: Mapping[str, Any] = field(default_factory=dict)
-    is_whole: Callable[[Row], bool] = lambda _: True
-    prepare_s: float = 0.0
 
 
 def add_options(
@@ -254,25 +227,41 @@ def add_options(
     add("--prepare", type=float, default=120.0, help="seconds to load and compile (default: 120)")
 
 
-def drive(command: Command, device: fe.Device, arguments: argparse.Namespace) -> None:
-    """Measure what is not in the file of results yet, and show all rows of that file."""
-    arguments.prepare += command.prepare_s
-    done = _done(arguments, device, command.is_whole)
-    todo = [(case, dtype) for case, dtype in command.cases if (case["name"], dtype) not in done]
+def drive(
+    name: str,
+    cases: Sequence[tuple[Case, str]],
+    engines: Sequence[EngineProcess],
+    arguments: argparse.Namespace,
+    told: Callable[[Case, Row], object] = lambda *_: None,
+    ahead: Mapping[str, Any] | None = None,
+    is_whole: Callable[[Row], bool] = lambda _: True,
+) -> None:
+    """The rest of a command that measures beside engines: measure what the file of results lacks, and show its rows.
+
+    :param cases: in the order in which they are measured.
+    :param engines: the first is feinsum, which tells the peaks of the device.
+    :param arguments: those of :func:`add_options`.
+    :param told: takes a case and a row, and adds to the row what is not the same for all commands.
+    :param ahead: what kernels are prepared with, see :class:`benchmarks.ahead.Ahead`.
+    :param is_whole: whether a row of the file has all that is asked for, and is not measured again.
+    """
+    device = fe.device(arguments.device or arguments.side)
+    done = _done(arguments, device, is_whole)
+    todo = [(case, dtype) for case, dtype in cases if (case["name"], dtype) not in done]
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else float("inf")
     with contextlib.ExitStack() as stack:
-        versions, engines = _installed([stack.enter_context(engine) for engine in command.engines])
-        names = ", ".join(engine.name for engine in engines[1:])
+        versions, installed = _installed([stack.enter_context(engine) for engine in engines])
+        names = ", ".join(engine.name for engine in installed[1:])
         print(f"{device}, {len(todo)} results beside {names or 'nothing'}; {len(done)} are there already", flush=True)
-        prepared = stack.enter_context(Ahead(todo, arguments.side, device.id, command.ahead, arguments.ahead))
+        prepared = stack.enter_context(Ahead(todo, arguments.side, device.id, ahead or {}, arguments.ahead))
         for number, (case, dtype) in enumerate(todo):
             if time.monotonic() > end:
                 print(f"{len(todo) - number} are left; the same command goes on with them", flush=True)
                 break
             with prepared.take(number) as directory:
-                found = measure(case, dtype, engines, device, arguments, directory, prepared.paused)
-            row = stamp(command.name, device, versions, found)
-            command.told(case, row)
+                found = measure(case, dtype, installed, device, arguments, directory, prepared.paused)
+            row = stamp(name, device, versions, found)
+            told(case, row)
             keep(arguments.out, row)
             print_row(row)
     if Path(arguments.out).exists():

@@ -57,7 +57,8 @@ PEAK_COPY = "peak copy"
 """A copy as fast as the device was seen to copy, where that is faster than a kernel that copies."""
 TEXTS = (
     "case", "einsum", "type", "peer", "space", "rung", "workload", "family", "class", "call", "arrays", "what", "error",
-    "seen", "layer", "kernels", "why", "lengths", "epilogue", "einsums", "remark", "interval", "verdict", "",
+    "seen", "layer", "kernels", "why", "lengths", "epilogue", "einsums", "remark", "interval", "verdict", "left out",
+    "device", "",
 )  # fmt: skip
 
 
@@ -346,17 +347,13 @@ def print_row(row: Row) -> None:
 
 
 def declarative(rows: Sequence[Row]) -> Iterator[Part]:
-    """A table for each device, the latest first; what was timed by its processors apart."""
+    """A table for each device, the latest first."""
     peers = ["torch", "torch.compile", "jax", "numba"]
     headings = ["case", "lengths", "time", "of what it is measured against", "aim", *peers]
     for device in dict.fromkeys(row["machine"]["device"] for row in reversed(rows)):
-        for clock in ("wall", "processor"):
-            own = [row for row in rows if (row["machine"]["device"], row["clock"]) == (device, clock)]
-            dates = " and ".join(sorted({row["date"][:10] for row in own}))
-            title = f"On ``{device}``, {dates}" + (", by the time of its processors, beside other work" * (clock != "wall"))
-            if own:
-                last = peers if clock == "wall" else ["open"]
-                yield Table(title, [*headings[:5], *last], [_declarative_line(row, last) for row in own])
+        own = [row for row in rows if row["machine"]["device"] == device]
+        dates = " and ".join(sorted({row["date"][:10] for row in own}))
+        yield Table(f"On ``{device}``, {dates}", headings, [_declarative_line(row, peers) for row in own])
 
 
 def _declarative_line(row: Row, others: Sequence[str]) -> list[str]:
@@ -428,6 +425,25 @@ def costs(rows: Sequence[Row]) -> Iterator[Part]:
     yield Table("Costs", ["what", "median", "±", "least", "target", "", "remark"], lines)
 
 
+def cost_model(rows: Sequence[Row]) -> Iterator[Part]:
+    """What the first pick loses, by what was left out and by device."""
+    yield from (
+        "first pick: the time of the measured configuration that the model would try first, over that of the best,",
+        "as a geometric mean over problems that were left out of the training; others than measured ones cannot be picked",
+        "left out: an einsum with all its lengths; all einsums of a pattern, so that the model has never seen such",
+        "subscripts; all records of a device; all records; the last rows show the choice without a model",
+    )
+    for kind, factor in sorted({(r["machine"]["device"][:3], r["factor"]) for r in rows if r.get("factor")}):
+        yield f"half of the predictions are within a factor of {factor:.2g} on {kind.upper()}s"
+    groups = list(dict.fromkeys(r["group"] for r in rows))
+    digits = {"first pick": 2, "9 of 10 below": 2, "worst": 1}
+    lines = [
+        [r["group"], f"``{r['machine']['device']}``", str(r["problems"]), *(decimal(r[x], n) for x, n in digits.items())]
+        for r in sorted(rows, key=lambda r: groups.index(r["group"]))
+    ]
+    yield Table("How good the cost model is", ["left out", "device", "problems", *digits], lines)
+
+
 def arrays(rows: Sequence[Row]) -> Iterator[Part]:
     """The tables of every group that there are rows for."""
     for group in dict.fromkeys(row["group"] for row in rows):
@@ -490,7 +506,7 @@ def _training(rows: Sequence[Row]) -> Iterator[Part]:
 _GROUPS = {"calls": _calls, "host": _host, "training": _training}
 REPORTS: dict[str, Callable[[Sequence[Row]], Iterator[Part]]] = {
     "suite": suite, "wide": wide, "seissol": seissol, "declarative": declarative, "tensor": tensor,
-    "epilogues": epilogues, "forms": forms, "costs": costs, "arrays": arrays,
+    "epilogues": epilogues, "forms": forms, "costs": costs, "arrays": arrays, "cost-model": cost_model,
 }  # fmt: skip
 
 
@@ -570,12 +586,6 @@ def csv_table(table: Table) -> Iterator[str]:
 
     yield from (f".. csv-table:: {table.title}".rstrip(), f"   :header: {line(table.headings)}", "")
     yield from (f"   {line(cells)}" for cells in table.lines)
-
-
-def list_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first row has its headings, a cell each, so that changes are easy to see."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    return lines + [f"   {'  -' if k else '* -'} {cell}".rstrip() for row in rows for k, cell in enumerate(row)]
 
 
 def _draw(rows: Sequence[Row], page: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 Row = dict[str, Any]
 
 OURS = "feinsum"
-_KEY = ("command", "group", "name", "case", "lengths", "dtype", "side", "clock")
+_KEY = ("command", "group", "name", "case", "lengths", "dtype", "side")
 
 
 def read_rows(*paths: str | Path) -> list[Row]:
@@ -116,11 +116,11 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
     return math.exp(sum(map(math.log, known)) / len(known)) if known else None
 
 
-def lost(values: Iterable[float]) -> list[str]:
+def lost(values: Iterable[float]) -> dict[str, float]:
     """Of factors that a choice loses, the geometric mean, the ninth decile and the worst."""
     ordered = sorted(values)
     ninth = ordered[math.ceil(0.9 * len(ordered)) - 1]
-    return [f"{geometric_mean(ordered):.2f}", f"{ninth:.2f}", f"{ordered[-1]:.1f}"]
+    return {"first pick": geometric_mean(ordered) or math.nan, "9 of 10 below": ninth, "worst": ordered[-1]}
 
 
 def _rounded(value: Any) -> Any:

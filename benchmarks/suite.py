@@ -27,13 +27,12 @@ import argparse
 import random
 import tempfile
 
-import feinsum as fe
 from benchmarks import parser_of
 from benchmarks.cases import Case, describe
 from benchmarks.cases.lists import CLASSES, LAYOUTS, MEGABYTES, ORDERS, WORKLOADS, base, seissol_cases, select, wide_cases
 from benchmarks.engines.process import EngineProcess
 from benchmarks.engines.programs import plan_of_elements
-from benchmarks.measure import Command, add_options, drive
+from benchmarks.measure import add_options, drive
 from benchmarks.peers import peers_for
 from benchmarks.report import LANGUAGE, ORDERED, TUNED
 from benchmarks.rows import OURS, Row
@@ -58,8 +57,7 @@ def suite() -> None:
     dtypes = arguments.dtypes.split(",")
     wanted = [(case, dtype) for case in select(arguments.cases) for dtype in dtypes if dtype in case["dtypes"]]
     engines = [EngineProcess(OURS, how={"database": arguments.database}), *_beside(arguments)]
-    command = Command("suite", wanted, engines, is_whole=lambda _: False)
-    drive(command, fe.device(arguments.device or arguments.side), arguments)
+    drive("suite", wanted, engines, arguments, is_whole=lambda _: False)
 
 
 def wide() -> None:
@@ -86,16 +84,9 @@ def wide() -> None:
         engines = [EngineProcess(OURS, how=untuned)]
         engines += [EngineProcess(TUNED, engine=OURS, how=tuned)] if arguments.tune else []
         engines += _beside(arguments, ordered=arguments.ordered)
-        command = Command(
-            "wide",
-            [(case, dtype) for case in _sample(arguments) for dtype in arguments.dtypes.split(",")],
-            engines,
-            told,
-            ahead=untuned,
-            is_whole=lambda row: TUNED in row or not arguments.tune,
-            prepare_s=arguments.tune,
-        )
-        drive(command, fe.device(arguments.device or arguments.side), arguments)
+        arguments.prepare += arguments.tune
+        wanted = [(case, dtype) for case in _sample(arguments) for dtype in arguments.dtypes.split(",")]
+        drive("wide", wanted, engines, arguments, told, untuned, lambda row: TUNED in row or not arguments.tune)
 
 
 def _sample(arguments: argparse.Namespace) -> list[Case]:
@@ -133,5 +124,4 @@ def seissol() -> None:
     megabytes = MEGABYTES | ({arguments.side: arguments.megabytes} if arguments.megabytes else {})
     cases = [case for order in arguments.orders for case in seissol_cases(arguments.cases, [order], megabytes)]
     wanted = [(case, dtype) for dtype in arguments.dtypes.split(",") for case in cases]
-    command = Command("seissol", wanted, engines, told, {**how, "programs": True})
-    drive(command, fe.device(arguments.device or arguments.side), arguments)
+    drive("seissol", wanted, engines, arguments, told, {**how, "programs": True})

@@ -150,39 +150,26 @@ def test_what_was_measured_before_a_parameter_existed_is_kept(tmp_path: Path) ->
 def test_the_command_trains_measures_and_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Records are kept, the model is one that feinsum reads, and the page has the table."""
+    """Records are kept, the model is one that feinsum reads, and the page has the last results of each device."""
     evidence = evidence_of((8, 16, 24), CPU)
     monkeypatch.setattr(command, "read_landscapes", lambda: read_landscapes(tmp_path))
     monkeypatch.setattr(command, "write_landscapes", lambda found: write_landscapes(found, tmp_path))
     write_landscapes(evidence, tmp_path)
     with fe.Database(tmp_path / "more.sqlite") as store:
         store.add(record_of(32, CPU, {"schedule": "fused", "lane": "last", "items": 64}))
-    page = tmp_path / "page.rst"
-    page.write_text(f"before\n{command.BEGIN}old\n{command.END}")
-    out = tmp_path / "model.json"
-    command.main([str(tmp_path / "more.sqlite"), "--out", str(out), "--page", str(page)])
+    page, results, out = tmp_path / "page.rst", tmp_path / "results", tmp_path / "model.json"
+    about = {"command": "cost-model", "group": "one einsum", "date": "2026-11-24", "problems": 9, "first pick": 1.1}
+    others = [{**about, "9 of 10 below": 2.0, "worst": 3.0, "machine": {"device": device}} for device in (CPU.id, GPU.id)]
+    results.write_text("".join(json.dumps(row) + "\n" for row in others))
+    where = {"--out": out, "--page": page, "--rows": results}
+    command.main([str(tmp_path / "more.sqlite"), *(str(word) for pair in where.items() for word in pair)])
     assert set(CostModel.from_json(json.loads(out.read_text())).forests) == {"cpu"}
     assert len(read_landscapes(tmp_path).times_s) == 4
     text = page.read_text()
-    assert text.startswith("before\n")
-    assert text.endswith(command.END)
-    assert "old" not in text
-    assert "one einsum" in text
+    assert f'"one einsum", "``{GPU.id}``", "9", "1.10"' in text, "what was not measured again stays"
+    assert f'"one einsum", "``{CPU.id}``", "3"' in text
+    assert f'"``{CPU.id}``", "9"' not in text
     assert "one einsum" in capsys.readouterr().out
-
-
-def test_the_page_keeps_the_lines_of_devices_that_were_left_out(tmp_path: Path) -> None:
-    """Where a part of the devices was asked for; otherwise what is not measured any longer goes."""
-    page, heading = tmp_path / "page.rst", ("left out", "device", "first pick")
-    page.write_text(f"before\n{command.BEGIN}{command.END}after\n", encoding="utf-8")
-    command.write_page(page, "All.", [heading, ("one", "cpu", "1.2"), ("one", "gpu", "1.1")], others=False)
-    command.write_page(page, "One.", [heading, ("one", "cpu", "1.3"), ("two", "cpu", "1.4")], others=True)
-    text = page.read_text(encoding="utf-8")
-    assert command.lines_of(text) == [("one", "cpu", "1.3"), ("one", "gpu", "1.1"), ("two", "cpu", "1.4")]
-    assert text.startswith(f"before\n{command.BEGIN}\nOne.  The rows of other devices are those of before.\n\n")
-    assert text.endswith(f"\n{command.END}after\n")
-    command.write_page(page, "One.", [heading, ("one", "cpu", "1.3")], others=False)
-    assert command.lines_of(page.read_text(encoding="utf-8")) == [("one", "cpu", "1.3")]
 
 
 def test_the_evidence_that_is_kept_is_of_use() -> None:

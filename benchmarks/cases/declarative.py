@@ -96,8 +96,7 @@ y: Tensor<M, N; f32> = grid (dim = [cdiv(M, tile_m), cdiv(N, tile_n)]) |gm, gn| 
 class Case:
     """A program at given lengths.
 
-    :ivar against: what it is measured against: "generate", "copy" or "bare"; beside the latter stands one with an open
-        number of rows, as programs of very many have.
+    :ivar against: what it is measured against: "generate", "copy" or "bare".
     :ivar bar: the part of that speed that is aimed at.
     :ivar compute: the same for peers; None where none is timed beside it.
     :ivar loops: the same as loops for numba, where there are some.
@@ -224,10 +223,6 @@ class Declarative(Contest):
             own = {name: held[name] for name in "AB"}
             A, B = (fe.array(name, case.shapes[name], "float32") for name in own)
             found[case.against] = self.timed(partial(fe.generate(fe.einsum("ik,kj->ij", A, B), **on), own, out=result))
-            if case.against == "bare":
-                rows = fe.array("A", ("M", *A.shape[1:]), "float32")
-                other = fe.generate(fe.einsum("ik,kj->ij", rows, B), sizes={"M": A.shape[0]}, **on)
-                found["open"] = self.timed(partial(other, own, out=result))
         elif case.against == "copy":
             copy = fe.generate(fe.einsum("ij->ij", fe.array("A", case.shapes["A"], "float32")), **on)
             found["copy"] = self.timed(partial(copy, {"A": held["A"]}, out=result))

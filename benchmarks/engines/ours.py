@@ -100,7 +100,7 @@ class Feinsum(Engine):
 
         return {"feinsum": feinsum.__version__, **super().versions()}  # feinsum itself may be only on PYTHONPATH
 
-    def load(self, problem: Problem, **how: Any) -> dict[str, Any]:
+    def take(self, problem: Problem, **how: Any) -> dict[str, Any]:
         """Generate a kernel.
 
         :param how: ``database``, see :func:`feinsum.generate`; ``hidden``, whether to hide the records of this very einsum;
@@ -137,12 +137,11 @@ class Feinsum(Engine):
             "generate_s": generate_s,
         }
 
-    def first(self) -> float:
+    def first(self) -> dict[str, Any]:
         """A call with numpy arrays, as a user writes it; copies included."""
-        start = time.perf_counter()
         found = self._kernel(self._inputs)
         self._result = list(found) if self._kernel.einsum.b > 1 else [found]
-        return time.perf_counter() - start
+        return {}
 
     def turn(self, seconds: float) -> dict[str, Any]:
         """See :class:`Engine`."""

@@ -1,12 +1,10 @@
 """One side of a gate: a process with one version of feinsum that answers requests, a line of JSON each.
 
-It is run as a text (``python -c``), so that the old version needs no part of this directory, and uses public names alone.
+Both sides run this file, with the feinsum of their own; it uses public names alone, which the old version has as well.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +12,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+
+from benchmarks.engines.worker import serve
 
 Answer = dict[str, Any]
 _LONG_S = 5e-3
@@ -161,19 +161,6 @@ def imported() -> Answer:
     return {"seconds": taken, "feinsum": feinsum.__file__}
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # compilers write to the standard output
-    known = {f.__name__: f for f in (kernel, sample, call, first, newcomer, imported)}
-    for line in sys.stdin:
-        how = json.loads(line)
-        try:
-            answer = known[how.pop("do")](**how)
-        except Exception as error:  # whatever it is, this side cannot do it
-            answer = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    known = {f.__name__: f for f in (kernel, sample, call, first, newcomer, imported)}
+    serve(known.__getitem__)

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from benchmarks.engines.problem import Problem, Values
+from benchmarks.engines.problem import Problem, Values, read_problem
 
 CORES = len(os.sched_getaffinity(0))
 BATCH_S = 5e-3
@@ -68,6 +68,10 @@ class Engine:
         self._turn = 0
         self._run_s = 0.0
 
+    def hello(self) -> dict[str, Any]:
+        """What it consists of."""
+        return {"versions": self.versions(), "libraries": self.libraries()}
+
     def versions(self) -> dict[str, str]:
         """The versions of its packages."""
         return {name: importlib.metadata.version(name) for name in self.packages}
@@ -80,8 +84,20 @@ class Engine:
             return [described(found) for found in threadpoolctl.threadpool_info() if found["user_api"] == "blas"]
         return []
 
-    def load(self, problem: Problem, *, ordered: bool = False, **_: Any) -> dict[str, Any]:
-        """Take a problem, and do all that needs doing once; returns what is worth telling.
+    def load(self, directory: str, **how: Any) -> dict[str, Any]:
+        """Take the problem in a directory, and do all that needs doing once; returns what is worth telling.
+
+        :param how: see :meth:`take`.
+        """
+        self.problem = read_problem(directory)
+        return self.take(self.problem, **how)
+
+    def check(self) -> dict[str, Any]:
+        """How far the results of the last evaluation are off."""
+        return {"error_of_bound": self.problem.error(self.outputs())}
+
+    def take(self, problem: Problem, *, ordered: bool = False, **_: Any) -> dict[str, Any]:
+        """What :meth:`load` does with a problem.
 
         :param ordered: whether results shall lie in memory as their axes stand in the subscripts; torch, numpy and CuPy
             hand views of products out, whose axes lie in another order.
@@ -103,13 +119,13 @@ class Engine:
     def release(self) -> None:
         """Give the freed memory of a device back, which is kept within a case: engines share a GPU."""
 
-    def first(self) -> float:
-        """Seconds of the first evaluation."""
+    def first(self) -> dict[str, Any]:
+        """Evaluate for the first time."""
         start = time.perf_counter()
         self._run()
         self.wait()
         self._run_s = time.perf_counter() - start
-        return self._run_s
+        return {}
 
     def turn(self, seconds: float) -> dict[str, Any]:
         """Samples for so many seconds, after one evaluation that counts not; at least one.
