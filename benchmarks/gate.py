@@ -4,7 +4,7 @@
     python -m benchmarks gate --base main --kernels 3 --pairs 8
 
 Both versions run at the same time, each in processes with caches of its own, and take turns: a pair is a sample of each,
-and the order changes from pair to pair.  Kernels of the short list, calls, first calls and ``import feinsum`` are
+and the order changes from pair to pair.  Kernels of every strategy, calls, first calls and ``import feinsum`` are
 compared by the median ratio of the pairs with a 90% interval.  Something is slower if even the lower end of its interval is
 beyond the bound of its row; then, or where only this checkout fails, the exit code is 1.
 """
@@ -26,7 +26,8 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks import ROOT, parser_of
-from benchmarks.cases import SHORT_LIST, Case, describe, long_sizes
+from benchmarks.cases import Case, describe, long_sizes
+from benchmarks.cases.lists import select, wide_cases
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
 from benchmarks.report import TEXTS, duration
 from feinsum.cli.output import print_table
@@ -37,7 +38,13 @@ _PACKAGES = ("transforms", "tuning_db")
 _LIMIT_S = 120.0
 BOUNDS = {"kernel": 0.05, "mean": 0.02, "call": 0.05, "first": 0.1, "import": 0.1}
 """How much longer each may take, as a part of the base's time."""
-
+KERNELS = (
+    "dg_facemass_p1_m4", "dg_grad_p3_m1", "dg_div_p3_m6", "tccg_01", "tccg_13", "ader_volume_o6", "sem_interp_p7",
+    "ml_bgemm16", "gen_syn",
+)  # fmt: skip
+"""Of the short list: small operands, some with several outputs, contractions, chains of steps."""
+STREAMS = ("outer", "permute_4", "sum_first")
+"""Of the wide list: what memory bounds, each by a strategy of its own."""
 
 ERROR = 0.1
 """Intervals miss the true ratio with this probability, on either side in equal parts."""
@@ -89,6 +96,11 @@ class Finding:
         return [self.what, duration(old), duration(new), f"{self.ratio:.3f}", interval, bound, verdict, self.failure]
 
 
+def kernel_cases() -> list[Case]:
+    """Twelve cases that stand for the strategies."""
+    return [*select(KERNELS), *wide_cases(layouts=["given"], names=STREAMS)]
+
+
 HEADINGS = ("what", "base", "this", "this/base", "interval", "may be", "verdict", "remark")
 
 
@@ -106,7 +118,7 @@ class GateError(Exception):
 def main() -> None:
     parser = parser_of(__doc__, "cpu")
     parser.add_argument("--base", help="a git revision (default: the last tag v*)")
-    parser.add_argument("--kernels", type=int, default=12, help="of the short list (default: 12)")
+    parser.add_argument("--kernels", type=int, default=12, help="of the twelve (default: all)")
     parser.add_argument(
         "--pairs", type=int, default=15, help="of calls and imports; kernels have twice as many (default: 15)"
     )
@@ -183,8 +195,8 @@ def compared(sides: Sequence[Path], options: argparse.Namespace) -> Iterator[Fin
     processes = [process_of(side, side.with_name(f"{side.name}-caches")) for side in sides]
     device = options.device
     try:
-        cases = SHORT_LIST[:: max(1, len(SHORT_LIST) // options.kernels)][: options.kernels]
-        kernels = [_kernel(processes, case, options) for case in cases]
+        cases = kernel_cases()
+        kernels = [_kernel(processes, case, options) for case in cases[:: max(1, len(cases) // options.kernels)]]
         yield from kernels
         if any(f.pairs for f in kernels):
             yield mean_of(kernels, BOUNDS["mean"])

@@ -13,6 +13,7 @@ import pytest
 from benchmarks import gate
 from benchmarks.engines.process import FailedError
 from benchmarks.gate import HEADINGS, Finding, mean_of
+from benchmarks.rows import read_rows
 
 
 def noisy(ratio: float, noise: float = 0.1, count: int = 30, seed: int = 0) -> list[tuple[float, float]]:
@@ -68,6 +69,16 @@ def test_sides_take_turns_in_both_orders() -> None:
 
     assert gate.paired("x", 0.05, 4, ask).pairs == [(1.0, 2.0)] * 4
     assert asked[2:] == [0, 1, 1, 0] * 2
+
+
+def test_every_strategy_has_a_kernel() -> None:
+    """The twelve are of all spaces that serve the short and the wide list on a Zen 5, save for the generic one."""
+    results = Path(__file__).parents[1] / "benchmarks" / "results" / "zen5"
+    rows = read_rows(results / "suite.jsonl") + read_rows(results / "wide.jsonl")
+    spaces = {(row["case"], row["dtype"]): row["engines"]["feinsum"].get("space") for row in rows}
+    names = [case["name"] for case in gate.kernel_cases()]
+    assert len(set(names)) == 12
+    assert {spaces[name, "float64"] for name in names} == set(spaces.values()) - {"generic"}
 
 
 def test_unknown_revisions_are_refused(tmp_path: Path) -> None:
