@@ -404,7 +404,7 @@ def test_programs_are_measured_against_the_faster_copy(tmp_path: Path) -> None:
 def test_the_page_of_threads_has_the_figures_of_its_rows() -> None:
     """Geometric means over the last run of each case, and medians of what was measured next to it."""
     last: dict[int, dict[str, Row]] = {}
-    for row in read_rows(RESULTS / "xeon-sapphire-rapids" / "scaling.jsonl"):
+    for row in read_rows(RESULTS / "xeon-emerald-rapids" / "scaling.jsonl"):
         last.setdefault(row["machine"]["cores"], {})[row["case"]] = row
     table = re.findall(r"^(\d+) +(\d+) +(\d+) +([\d.]+)(?: \((\d+) einsums\))? +([\d.]+)$", THREADS, re.MULTILINE)
     assert [int(line[0]) for line in table] == sorted(last)
