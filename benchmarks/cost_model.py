@@ -28,12 +28,11 @@ from typing import Any
 
 from benchmarks import parser_of
 from benchmarks.ahead import pool_of
-from benchmarks.forest import Row, rows_of, train
+from benchmarks.forest import Row, rows_of, starts_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_records, write_landscapes
 from benchmarks.measure import keep
 from benchmarks.report import show
 from benchmarks.rows import lost, read_rows
-from benchmarks.starts import starts_of
 from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
 from feinsum.candidates.spread import spread
 from feinsum.canonicalization import parse_key

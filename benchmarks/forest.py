@@ -1,28 +1,33 @@
-"""Training of the cost model: measured times as rows of features, and a forest of scikit-learn as data.
+"""Training of the cost model: measured times as rows of features, a forest of scikit-learn as data, and starts of searches.
 
 The forest learns the logarithm of a time over what is expected of its work without records.  Every problem weighs as
 the square root of how much was measured of it, and what is far from the best of its problem weighs less: the model is
 there to find the best.
+
+A search goes from a configuration to those that differ in one parameter, so it does not find what is quicker only where
+several have changed.  So searches start at winners of measured problems, too: of each space these are taken one by one,
+always the one by which the times expected of measured problems fall most beneath what searches have found so far.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from benchmarks.landscapes import Evidence, Problem
-from feinsum.candidates.predicted import Oracle
+from benchmarks.landscapes import Configuration, Evidence, Problem
+from feinsum.candidates.predicted import Oracle, adapted, favourites
 from feinsum.canonicalization import parse_key
 from feinsum.cost.features import SPACE, Features
 from feinsum.cost.model import CostModel, Forest, columns_of, prior
 from feinsum.devices import DeviceProfile
 from feinsum.errors import FeinsumError
 from feinsum.registry import spaces
-from feinsum.space import Instance
+from feinsum.space import Instance, TransformSpace
 
 TREES = {
     "n_estimators": 250,
@@ -164,3 +169,67 @@ def _as_data(booster: Any, names: tuple[str, ...], factor: float) -> Forest:
     roots = np.array(start[:-1])
     spaces = tuple(name.removeprefix(SPACE) for name in names if name.startswith(SPACE))
     return Forest(tuple(names[k] for k in used), asked, np.where(asked < 0, 0, beyond), numbers, roots, spaces, factor)
+
+
+MOST = 8
+"""Starts of a space."""
+WORTHWHILE = 0.5
+"""The sum of the logarithms of the gains, over problems, that a start has to bring: three problems a sixth quicker, say."""
+_PROBLEMS = 400
+"""Measured problems of a space that are looked at."""
+
+
+def starts_of(evidence: Evidence, model: CostModel, kind: str) -> dict[str, list[dict[str, Any]]]:
+    """The starts for a kind of device, by the name of the space."""
+    found = {}
+    for s in spaces():
+        measured = list(_measured(evidence, s, kind))
+        random.Random(0).shuffle(measured)
+        if own := _chosen(s, model, measured[:_PROBLEMS]):
+            found[s.name] = own
+    return found
+
+
+def _measured(evidence: Evidence, s: TransformSpace, kind: str) -> Iterator[tuple[Instance, Mapping[Configuration, float]]]:
+    """The problems of which a space was measured, and how long its configurations took."""
+    for problem, own in evidence.times_s.items():
+        profile = evidence.profiles.get(problem.device)
+        if profile is not None and profile.kind == kind and (s.name, s.version) in own:
+            yield Instance(parse_key(problem.einsum), dict(problem.sizes), profile), own[s.name, s.version]
+
+
+def _chosen(
+    s: TransformSpace, model: CostModel, measured: list[tuple[Instance, Mapping[Configuration, float]]]
+) -> list[dict[str, Any]]:
+    """The winners that help, best first."""
+    winners = {tuple(s.completed(dict(min(own, key=own.__getitem__))).items()) for _, own in measured if len(own) > 1}
+    expected: list[tuple[float, dict[Any, float]]] = []
+    for here, _ in measured:
+        try:
+            found = favourites(here, [s], share=math.inf, model=model)
+            expected.append((found[0].expected_s, dict(_expected(here, s, model, winners))))
+        except (FeinsumError, IndexError):
+            continue
+    chosen: list[Any] = []
+    times = [before for before, _ in expected]
+    while winners and times and len(chosen) < MOST:
+        gains = dict.fromkeys(winners, 0.0)
+        for t, (_, own) in zip(times, expected, strict=True):
+            for winner, at_start in own.items():
+                gains[winner] += math.log(max(1.0, t / at_start))
+        best = max(sorted(gains), key=gains.__getitem__)
+        if gains[best] < WORTHWHILE:
+            break
+        chosen.append(best)
+        times = [min(t, own.get(best, t)) for t, (_, own) in zip(times, expected, strict=True)]
+    return [dict(winner) for winner in chosen]
+
+
+def _expected(here: Instance, s: TransformSpace, model: CostModel, winners: set[Any]) -> Iterator[tuple[Any, float]]:
+    """The times expected of winners, as far as a problem offers their values, where it accepts them."""
+    problem, oracle = here.problem(s), Oracle(here, model)
+    choices, default = s.parameters(problem), s.default(problem)
+    for winner in winners:
+        start = adapted(dict(winner), choices, default)
+        if s.refusal(problem, start) is None:
+            yield winner, oracle.predict(s, problem, choices, [start])[0]

@@ -13,7 +13,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from benchmarks import cost_model as command
-from benchmarks import starts
+from benchmarks import forest
 from benchmarks.forest import _delays, rows_of, train
 from benchmarks.landscapes import Evidence, Problem, read_landscapes, write_landscapes
 from feinsum.cost.model import CostModel
@@ -198,10 +198,10 @@ def test_winners_that_help_are_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def expected(here: Any, s: Any, model: Any, winners: set[Any]) -> list[tuple[Any, float]]:
         return [(winner, shares[frozenset(winner)]) for winner in winners]
 
-    monkeypatch.setattr(starts, "favourites", lambda *_, **__: [SimpleNamespace(expected_s=1.0)])
-    monkeypatch.setattr(starts, "_expected", expected)
+    monkeypatch.setattr(forest, "favourites", lambda *_, **__: [SimpleNamespace(expected_s=1.0)])
+    monkeypatch.setattr(forest, "_expected", expected)
     # three times a fifth is worthwhile, and then another hundredth is not
-    assert starts.starts_of(evidence, CostModel({}), "gpu") == {GENERIC.name: [far]}
+    assert forest.starts_of(evidence, CostModel({}), "gpu") == {GENERIC.name: [far]}
     shares[frozenset(far.items())] = shares[frozenset(near.items())] = 0.9
-    assert starts.starts_of(evidence, CostModel({}), "gpu") == {}
-    assert starts.starts_of(evidence, CostModel({}), "cpu") == {}
+    assert forest.starts_of(evidence, CostModel({}), "gpu") == {}
+    assert forest.starts_of(evidence, CostModel({}), "cpu") == {}

@@ -10,7 +10,7 @@ so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -80,14 +80,37 @@ def _numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> An
     return np.resize(values, (first, *rest)).T
 
 
+Shapes = Mapping[str, tuple[int | str, ...]]
+
+
+def _type(dtype: str, shape: tuple[int | str, ...], more: str = "") -> str:
+    """The type of an array, ``memref<f32x4x4x?>``."""
+    element = {"float32": "f32", "float64": "f64"}[dtype]
+    return f"memref<{element}x{'x'.join('?' if n == 'E' else str(n) for n in shape)}{more}>"
+
+
+def _program(dtype: str, shapes: Shapes, lines: Sequence[str], numbers: Iterable[str] = ()) -> str:
+    """A function of arrays, each of whose instances is called by its name in small letters.
+
+    :param numbers: the names of scalars, which are arguments, too.
+    """
+    element = {"float32": "f32", "float64": "f64"}[dtype]
+    parameters = [f"%{x}: {_type(dtype, shape)}" for x, shape in shapes.items()]
+    parameters += [f"%{x}: {element}" for x in numbers]
+    before = [f"%{x} = constant {value} : {element}" for x, value in (("one", "1.0"), ("zero", "0.0"))]
+    before += ["%id = builtin.group_id : index"]
+    for x, (*own, last) in shapes.items():
+        if last == "E" and "?" not in own:
+            at = ", ".join(f"0:{n}" for n in own)
+            before += [f"%{x.lower()} = subview %{x}[{at}, %id] : {_type(dtype, tuple(own))}"]
+    body = "".join(f"    {line}\n" for line in (*before, *lines))
+    return f"func @case({', '.join(parameters)}) {{\n{body}}}\n"
+
+
 def gemm(n: int, dtype: str, beta: int) -> Case:
     """``C := A B + β C`` for a batch of square matrices."""
-    t = _type(dtype)
-    lines = [f"%beta = constant {beta}.0 : {t}", f"%alpha = constant 1.0 : {t}", "%id = builtin.group_id : index"]
-    lines += [f"%{x.lower()} = subview %{x}[0:{n}, 0:{n}, %id] : memref<{t}x{n}x{n}>" for x in "ABC"]
-    lines += ["gemm.n.n %alpha, %a, %b, %beta, %c"]
-    parameters = ", ".join(f"%{x}: memref<{t}x{n}x{n}x?>" for x in "ABC")
-    shapes = dict.fromkeys("ABC", (n, n, "E"))
+    shapes: Shapes = dict.fromkeys("ABC", (n, n, "E"))
+    text = _program(dtype, shapes, [f"gemm.n.n %one, %a, %b, %{'one' if beta else 'zero'}, %c"])
 
     def compute(xp: Any, A: Any, B: Any, C: Any) -> Any:
         return B @ A + C if beta else B @ A
@@ -97,36 +120,28 @@ def gemm(n: int, dtype: str, beta: int) -> Case:
 
     special = {"torch": by_torch} | ({} if beta else {"numpy": lambda xp, A, B, C: np.matmul(B, A, out=C)})
     einsum = "enk,ekm->enm", ("B", "A"), "v + out" if beta else ""
-    name = f"gemm {n}^3 {dtype} beta {beta}"
-    return Case(name, _function(parameters, lines), dtype, shapes, "C", {}, einsum, compute, special)
+    return Case(f"gemm {n}^3 {dtype} beta {beta}", text, dtype, shapes, "C", {}, einsum, compute, special)
 
 
 def unknown_gemm(n: int, dtype: str) -> Case:
     """``C := A B + C`` for a batch of matrices whose sizes the program leaves open; they are square in the call."""
-    t = _type(dtype)
-    lines = [f"%one = constant 1.0 : {t}", "%id = builtin.group_id : index"]
+    lines = []
     for x in "ABC":
         lines += [f"%rows{x} = size %{x}[0] : index", f"%columns{x} = size %{x}[1] : index"]
-        lines += [f"%{x.lower()} = subview %{x}[0:%rows{x}, 0:%columns{x}, %id] : memref<{t}x?x?,strided<1,?>>"]
-    lines += ["gemm.n.n %one, %a, %b, %one, %c"]
-    parameters = ", ".join(f"%{x}: memref<{t}x?x?x?>" for x in "ABC")
-    fixed = gemm(n, dtype, 1)
-    return replace(fixed, name=f"gemm ? {n}^3 {dtype}", text=_function(parameters, lines), einsum=None)
+        view = _type(dtype, ("?", "?"), ",strided<1,?>")
+        lines += [f"%{x.lower()} = subview %{x}[0:%rows{x}, 0:%columns{x}, %id] : {view}"]
+    text = _program(dtype, dict.fromkeys("ABC", ("?", "?", "E")), [*lines, "gemm.n.n %one, %a, %b, %one, %c"])
+    return replace(gemm(n, dtype, 1), name=f"gemm ? {n}^3 {dtype}", text=text, einsum=None)
 
 
-def chain(dtype: str, rows: int = 56, columns: int = 9) -> Case:
+def chain(dtype: str, m: int = 56, q: int = 9) -> Case:
     """``Q := K P A + Q``, of which K is the same for all."""
-    t, m, q = _type(dtype), rows, columns
-    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
-    lines += [f"%{x.lower()} = subview %{x}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "PQ"]
-    lines += [f"%a = subview %A[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>", f"%t = alloca : memref<{t}x{m}x{q},local>"]
+    shapes: Shapes = {"K": (m, m), "P": (m, q, "E"), "A": (q, q, "E"), "Q": (m, q, "E")}
+    lines = [f"%t = alloca : {_type(dtype, (m, q), ',local')}"]
     lines += ["gemm.n.n %one, %p, %a, %zero, %t", "gemm.n.n %one, %K, %t, %one, %q"]
-    batches = f"%P: memref<{t}x{m}x{q}x?>, %A: memref<{t}x{q}x{q}x?>, %Q: memref<{t}x{m}x{q}x?>"
-    shapes: dict[str, tuple[int | str, ...]]
-    shapes = {"K": (m, m), "P": (m, q, "E"), "A": (q, q, "E"), "Q": (m, q, "E")}
     return Case(
         f"chain {m}x{q} {dtype}",
-        _function(f"%K: memref<{t}x{m}x{m}>, {batches}", lines),
+        _program(dtype, shapes, lines),
         dtype,
         shapes,
         "Q",
@@ -137,20 +152,19 @@ def chain(dtype: str, rows: int = 56, columns: int = 9) -> Case:
     )
 
 
-def volume(dtype: str, rows: int = 56, columns: int = 9) -> Case:
+def _of_three(m: int, q: int, batches: str) -> dict[str, tuple[int | str, ...]]:
+    """The shapes of three operators of all elements, three matrices of each, and what has the shape of the unknowns."""
+    shared: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
+    return shared | {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys(batches, (m, q, "E"))
+
+
+def volume(dtype: str, m: int = 56, q: int = 9) -> Case:
     """ADER-DG's volume integral ``Q := Σ_d K_d P A_d + Q``."""
-    t, m, q = _type(dtype), rows, columns
-    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
-    lines += [f"%{x.lower()} = subview %{x}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "PQ"]
+    lines = []
     for d in range(3):
-        lines += [f"%a{d} = subview %A{d}[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>"]
-        lines += [f"%t{d} = alloca : memref<{t}x{m}x{q},local>"]
+        lines += [f"%t{d} = alloca : {_type(dtype, (m, q), ',local')}"]
         lines += [f"gemm.n.n %one, %p, %a{d}, %zero, %t{d}", f"gemm.n.n %one, %K{d}, %t{d}, %one, %q"]
-    parameters = [f"%K{d}: memref<{t}x{m}x{m}>" for d in range(3)]
-    parameters += [f"%A{d}: memref<{t}x{q}x{q}x?>" for d in range(3)]
-    parameters += [f"%{x}: memref<{t}x{m}x{q}x?>" for x in "PQ"]
-    shapes: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
-    shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("PQ", (m, q, "E"))
+    shapes = _of_three(m, q, "PQ")
 
     def compute(xp: Any, P: Any, Q: Any, **x: Any) -> Any:
         return Q + x["A0"] @ (P @ x["K0"]) + x["A1"] @ (P @ x["K1"]) + x["A2"] @ (P @ x["K2"])
@@ -160,38 +174,28 @@ def volume(dtype: str, rows: int = 56, columns: int = 9) -> Case:
             xp.torch.baddbmm(Q, x[f"A{d}"], P @ x[f"K{d}"], out=Q)
         return Q
 
-    name = f"volume {m}x{q} {dtype}"
-    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "Q", {}, None, compute, {"torch": by_torch})
+    text = _program(dtype, shapes, lines)
+    return Case(f"volume {m}x{q} {dtype}", text, dtype, shapes, "Q", {}, None, compute, {"torch": by_torch})
 
 
-def derivatives(dtype: str, order: int = 5, columns: int = 9) -> Case:
+def derivatives(dtype: str, order: int = 5, q: int = 9) -> Case:
     """ADER-DG's time integral ``I := t_0 D_0 + Σ_j t_j D_j`` with ``D_j = Σ_d K_d D_{j-1} A_d`` of fewer and fewer rows."""
-    t, q = _type(dtype), columns
     rows = [comb(order - j + 2, 3) for j in range(order)]
     m = rows[0]
-    lines = [f"%one = constant 1.0 : {t}", f"%zero = constant 0.0 : {t}", "%id = builtin.group_id : index"]
-    lines += [f"%{x} = subview %{x.upper()}[0:{m}, 0:{q}, %id] : memref<{t}x{m}x{q}>" for x in "qi"]
-    lines += [f"%a{d} = subview %A{d}[0:{q}, 0:{q}, %id] : memref<{t}x{q}x{q}>" for d in range(3)]
-    lines += ["axpby.n %t0, %q, %zero, %i"]
-    before = "%q"
+    lines, before = ["axpby.n %t0, %q, %zero, %i"], "%q"
     for j in range(1, order):
         above, here = rows[j - 1], rows[j]
-        lines += [f"%d{j} = alloca : memref<{t}x{here}x{q},local>"]
+        local = _type(dtype, (here, q), ",local")
+        lines += [f"%d{j} = alloca : {local}"]
         for d in range(3):
-            strides = f",strided<1,{m}>" if here < m else ""
-            lines += [f"%k{j}{d} = subview %K{d}[0:{here}, 0:{above}] : memref<{t}x{here}x{above}{strides}>"]
-            lines += [f"%s{j}{d} = alloca : memref<{t}x{here}x{q},local>"]
+            view = _type(dtype, (here, above), f",strided<1,{m}>" if here < m else "")
+            lines += [f"%k{j}{d} = subview %K{d}[0:{here}, 0:{above}] : {view}", f"%s{j}{d} = alloca : {local}"]
             lines += [f"gemm.n.n %one, %k{j}{d}, {before}, %zero, %s{j}{d}"]
             lines += [f"gemm.n.n %one, %s{j}{d}, %a{d}, %{'one' if d else 'zero'}, %d{j}"]
-        lines += [f"%i{j} = subview %i[0:{here}, 0:{q}] : memref<{t}x{here}x{q},strided<1,{m}>>"]
+        lines += [f"%i{j} = subview %i[0:{here}, 0:{q}] : {_type(dtype, (here, q), f',strided<1,{m}>')}"]
         lines += [f"axpby.n %t{j}, %d{j}, %one, %i{j}"]
         before = f"%d{j}"
-    parameters = [f"%K{d}: memref<{t}x{m}x{m}>" for d in range(3)]
-    parameters += [f"%A{d}: memref<{t}x{q}x{q}x?>" for d in range(3)]
-    parameters += [f"%{x}: memref<{t}x{m}x{q}x?>" for x in "QI"] + [f"%t{j}: {t}" for j in range(order)]
-    shapes: dict[str, tuple[int | str, ...]] = {f"K{d}": (m, m) for d in range(3)}
-    shapes |= {f"A{d}": (q, q, "E") for d in range(3)} | dict.fromkeys("QI", (m, q, "E"))
-    numbers = {f"t{j}": 1 / (j + 1) ** 2 for j in range(order)}
+    shapes, numbers = _of_three(m, q, "QI"), {f"t{j}": 1 / (j + 1) ** 2 for j in range(order)}
 
     def compute(xp: Any, Q: Any, **x: Any) -> Any:
         last, result = Q, numbers["t0"] * Q
@@ -206,16 +210,8 @@ def derivatives(dtype: str, order: int = 5, columns: int = 9) -> Case:
                 result[..., :here] += part
         return result
 
-    name = f"derivatives {m}x{q} {dtype}"
-    return Case(name, _function(", ".join(parameters), lines), dtype, shapes, "I", numbers, None, compute)
-
-
-def _type(dtype: str) -> str:
-    return {"float32": "f32", "float64": "f64"}[dtype]
-
-
-def _function(parameters: str, lines: list[str]) -> str:
-    return "\n".join([f"func @case({parameters}) {{", *(f"    {line}" for line in lines), "}", ""])
+    text = _program(dtype, shapes, lines, numbers)
+    return Case(f"derivatives {m}x{q} {dtype}", text, dtype, shapes, "I", numbers, None, compute)
 
 
 def cases() -> tuple[Case, ...]:

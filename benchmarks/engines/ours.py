@@ -6,6 +6,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from logging.handlers import BufferingHandler
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -16,27 +17,16 @@ if TYPE_CHECKING:
     import feinsum as fe
 
 
-class _Notes(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
-
-
 @contextlib.contextmanager
 def _warnings_noted() -> Iterator[None]:
     """Add what feinsum logs meanwhile to the message of an exception, as errors refer to the log."""
-    notes = _Notes()
-    logger = logging.getLogger("feinsum")
+    notes, logger = BufferingHandler(1000), logging.getLogger("feinsum")
+    notes.setLevel(logging.WARNING)
     logger.addHandler(notes)
     try:
         yield
     except Exception as error:
-        raise RuntimeError(f"{error}: {' | '.join(notes.messages)}") from error
+        raise RuntimeError(f"{error}: {' | '.join(note.getMessage() for note in notes.buffer)}") from error
     finally:
         logger.removeHandler(notes)
 

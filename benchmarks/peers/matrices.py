@@ -176,36 +176,12 @@ class Libxsmm(Matrices):
             raise ValueError(f"libxsmm has no kernel for matrices of {sizes[0]} x {sizes[2]} x {sizes[1]}")
 
 
-_SOURCE = """
-#include <libxsmm.h>
-const char *version = LIBXSMM_VERSION;
-#define MULTIPLY(NAME, TYPE, DISPATCH)                                                                       \\
-int NAME(int m, int n, int k, const TYPE *a, const TYPE *b, TYPE *c, long batch, long sa, long sb, long sc) \\
-{                                                                                                           \\
-    const TYPE beta = 0;                                                                                    \\
-    /* its matrices have columns side by side, so it multiplies the transposes */                           \\
-    const libxsmm_##DISPATCH##mmfunction kernel =                                                           \\
-        libxsmm_##DISPATCH##mmdispatch(n, m, k, NULL, NULL, NULL, NULL, &beta, NULL, NULL);                 \\
-    if (!kernel)                                                                                            \\
-        return 1;                                                                                           \\
-    _Pragma("omp parallel for schedule(static)")                                                            \\
-    for (long i = 0; i < batch; i++)                                                                        \\
-        kernel(b + i * sb, a + i * sa, c + i * sc);                                                         \\
-    return 0;                                                                                               \\
-}
-MULTIPLY(multiply_d, double, d)
-MULTIPLY(multiply_f, float, s)
-"""
-"""Debian's libxsmm-dev has archives and no shared library, so the loop over the batch is compiled with it."""
-
-
 def _libxsmm(directory: Path) -> str:
     """A shared library made of libxsmm; the compiler looks in ``CPATH`` and ``LIBRARY_PATH``, too.
 
     :raises ImportError: if there is no compiler or no libxsmm.
     """
-    source, library = directory / "multiply.c", directory / "libmultiply.so"
-    source.write_text(_SOURCE, encoding="ascii")
+    source, library = Path(__file__).with_name("libxsmm.c"), directory / "libmultiply.so"
     command = [os.environ.get("CC", "cc"), "-O2", "-fopenmp", "-fPIC", "-shared", source, "-o", library]
     try:
         made = subprocess.run(
