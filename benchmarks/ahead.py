@@ -110,9 +110,11 @@ def prepare(case: Case, dtype: str, side: str, device: str, directory: str, how:
     e, sizes = describe(case, side, dtype, long=True), long_sizes(case, side)
     chosen = fe.device(device)
     write_problem(directory, e, sizes, side=side, device=chosen)
-    with contextlib.suppress(fe.FeinsumError), unseen(e) if how.get("hidden") else contextlib.nullcontext():
+    with contextlib.suppress(fe.FeinsumError, ValueError), unseen(e) if how.get("hidden") else contextlib.nullcontext():
         fe.generate(e, chosen, how.get("database"), sizes)
         if how.get("programs"):
-            from benchmarks.engines.programs import warm
+            from benchmarks.engines.programs import Language
 
-            warm(e, chosen, how.get("database"), sizes)
+            engine = Language()
+            engine.load(directory, **how)
+            engine.first()

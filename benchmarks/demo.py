@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import numpy as np
@@ -95,13 +96,13 @@ def measure(case: Case, kernel: fe.Kernel) -> list[str]:
     row.append(f"{roof.seconds / timing.median_s:.0%}")
     arrays = random_inputs(case.einsum, case.einsum.resolve(case.sizes), 0)
     rows = [[arrays[a.name] for (a,) in row] for row in case.einsum.args]
+
+    def by_numpy(optimize: bool) -> None:
+        for operands in rows:
+            np.einsum(case.einsum.subscripts, *operands, optimize=optimize)
+
     for optimize in (True, False):
-
-        def by_numpy(optimize: bool = optimize) -> None:
-            for operands in rows:
-                np.einsum(case.einsum.subscripts, *operands, optimize=optimize)
-
-        seconds = median(in_turns({"numpy": sampler(by_numpy)}, 64, 0.5)["numpy"])
+        seconds = median(in_turns({"numpy": sampler(partial(by_numpy, optimize))}, 64, 0.5)["numpy"])
         row += [duration(seconds), f"{seconds / timing.median_s:.1f}x"]
     return row
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks import ROOT, parser_of
-from benchmarks.cases import Case, describe, long_sizes
+from benchmarks.cases import Case
 from benchmarks.cases.lists import select, wide_cases
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError
 from benchmarks.report import TEXTS, duration
@@ -232,11 +232,7 @@ def _fresh(side: Path, kept: str | None, **ask: Any) -> dict[str, Any]:
 def _kernel(processes: Sequence[EngineProcess], case: Case, options: argparse.Namespace) -> Finding:
     """One kernel, each side having as many runs in a sample as it needs."""
     side = "cpu" if fe.device(options.device).profile.kind == "cpu" else "gpu"
-    e, sizes = describe(case, side, case["dtypes"][0], long=True), long_sizes(case, side)
-    ask = {
-        "do": "kernel", "device": options.device, "subscripts": e.subscripts, "axes": dict(e.index_sizes), "sizes": sizes,
-        "rows": [[array.name for (array,) in row] for row in e.args], "dtype": case["dtypes"][0],
-    }  # fmt: skip
+    ask = {"do": "kernel", "device": options.device, "case": case, "side": side, "dtype": case["dtypes"][0]}
     runs = [1, 1]
 
     def load(k: int) -> None:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from benchmarks.peers import PEERS, installed_here, peer_versions
 from benchmarks.peers.base import Work
 from benchmarks.report import print_row, show
 from benchmarks.rows import OURS, Row, read_rows, summary
+from feinsum.devices.host import processor
 from feinsum.timing.races import Race, run_race
 
 _REST_S = 0.01
@@ -77,18 +78,11 @@ def machine(device: fe.Device) -> dict[str, Any]:
         "name": profile.name,
         "driver": profile.driver,
         "platform": profile.platform,
-        "processor": next(_processor(), platform.processor()),
+        "processor": processor().brand or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-
-
-def _processor() -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                yield line.partition(":")[2].strip()
 
 
 def sampler(run: Way, finish: Way = lambda: None) -> Sampler:

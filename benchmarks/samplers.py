@@ -5,8 +5,8 @@
 
 For every landscape and sampler: the trials needed to come within 5% of the optimum (median over seeds), the quality
 (optimum / best found; mean over seeds) after 50, 100, 200 and 400 trials, and the time of the sampler itself.  ``.json``
-files hold a landscape in the format of :mod:`feinsum.search.landscape`; ``.jsonl`` files hold tuning records, which are
-a landscape for each einsum, device and version of a space.
+files hold a landscape in the format of :mod:`feinsum.search.landscape`; ``.jsonl`` files and databases hold tuning records,
+which are a landscape for each einsum, device and version of a space.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks import ROOT, parser_of
+from benchmarks.landscapes import read_records
 from feinsum.cli.output import print_table
-from feinsum.database.record import TuningRecord
 from feinsum.search.landscape import Landscape, replay
 from feinsum.search.sampler import SAMPLERS
 from feinsum.space.chain import STEPS
@@ -33,12 +33,11 @@ NEAR = 0.95
 
 def read(path: Path) -> Iterator[Landscape]:
     """The landscapes in a file."""
-    if path.suffix != ".jsonl":
+    if path.suffix == ".json":
         yield Landscape.read(path)
         return
     groups = defaultdict(list)
-    for line in path.read_bytes().splitlines():
-        record = TuningRecord.from_json(line)
+    for record in read_records(str(path)):
         if record.status != "refused" and STEPS not in record.configuration:  # a chain is no point of a search
             key = (record.einsum_key, tuple(record.sizes.items()), record.device, record.space, record.space_version)
             groups[key].append((record.configuration, record.median_s))
@@ -62,7 +61,7 @@ def measure(landscape: Landscape, sampler: str, options: argparse.Namespace) -> 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table for each landscape."""
     parser = parser_of(__doc__)
-    parser.add_argument("paths", nargs="*", type=Path, help="recorded landscapes (.json) or tuning records (.jsonl)")
+    parser.add_argument("paths", nargs="*", type=Path, help="recorded landscapes (.json) or records (.jsonl, databases)")
     parser.add_argument("--seeds", type=int, default=20, help="runs of each sampler")
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS, help="trials after which quality is shown")
     parser.add_argument("--ahead", type=int, default=1, help="configurations asked before the first of them is told")

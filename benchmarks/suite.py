@@ -12,7 +12,6 @@
 
     python -m benchmarks seissol                                # seven einsums, orders 4 to 7, two types, on the CPU
     python -m benchmarks seissol --cases volume local --order 6 --dtypes float64 --peers numpy,torch
-    python -m benchmarks seissol --print volume --order 6       # the program
 
 The suite measures all that is asked for; the other two leave out what the file of results has already.  Untuned is what
 `generate` takes first where all records of the very einsum are hidden from it, those that come with feinsum among them.
@@ -28,10 +27,9 @@ import random
 import tempfile
 
 from benchmarks import parser_of
-from benchmarks.cases import Case, describe
+from benchmarks.cases import Case
 from benchmarks.cases.lists import CLASSES, LAYOUTS, MEGABYTES, ORDERS, WORKLOADS, base, seissol_cases, select, wide_cases
 from benchmarks.engines.process import EngineProcess
-from benchmarks.engines.programs import plan_of_elements
 from benchmarks.measure import add_options, drive
 from benchmarks.peers import peers_for
 from benchmarks.report import LANGUAGE, ORDERED, TUNED
@@ -106,14 +104,8 @@ def seissol() -> None:
     add("--cases", nargs="+", default=list(WORKLOADS), choices=list(WORKLOADS), help="(default: all)")
     add("--order", dest="orders", nargs="+", type=int, default=list(ORDERS), help="(default: 4 5 6 7), in turn")
     add("--megabytes", type=float, help=f"of arrays in float64 (default: {MEGABYTES['cpu']}, on GPUs {MEGABYTES['gpu']})")
-    add("--print", dest="shown", choices=list(WORKLOADS), help="print the program and nothing else")
     add_options(parser, "seissol.jsonl", f"default: {SEISSOL_PEERS['cpu']}, on GPUs {SEISSOL_PEERS['gpu']}")
     arguments = parser.parse_args()
-    if arguments.shown:
-        for case in seissol_cases([arguments.shown], arguments.orders):
-            for dtype in arguments.dtypes.split(","):
-                print(plan_of_elements(describe(case, "cpu", dtype, long=True), arguments.shown))
-        return
 
     def told(case: Case, row: Row) -> None:
         row |= {"workload": case["workload"], "order": case["order"], LANGUAGE: row["engines"].pop(LANGUAGE)}

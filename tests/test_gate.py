@@ -109,10 +109,12 @@ def test_the_exit_code_is_that_of_the_verdict(
 @pytest.mark.slow
 def test_both_sides_are_the_feinsum_of_their_own_folders(tmp_path: Path) -> None:
     """A revision and this checkout, with the strategies of each, whatever feinsum is installed; each can call a kernel."""
-    case = {"subscripts": "ij,jk->ik", "rows": [["a", "b"]], "axes": {"i": "I", "j": 4, "k": 4}, "sizes": {"I": 9}}
+    case = {
+        "einsum": "ij,jk->ik", "family": "small", "arg_rows": [["a", "b"]], "cpu": {"sizes": {"i": 9, "j": 4, "k": 4}}
+    }  # fmt: skip
     for side in (gate.released("HEAD", tmp_path / "base"), gate.checkout(tmp_path / "this")):
         with gate.process_of(side, tmp_path / f"{side.name}-caches") as process:
-            answer = process.ask(120.0, "kernel", device="cpu", dtype="float32", **case)
+            answer = process.ask(120.0, "kernel", device="cpu", dtype="float32", case=case, side="cpu")
             assert Path(answer["feinsum"]).is_relative_to(side)
             assert Path(answer["transforms"]).is_relative_to(side)
             assert process.ask(120.0, "sample")["seconds"] > 0

@@ -33,11 +33,11 @@ def in_program(e: fe.BatchedEinsum, name: str, value: Any) -> Any:
     return value.transpose((*range(first), *reversed(range(first, len(letters)))))
 
 
-def plan_of_elements(e: fe.BatchedEinsum, name: str = "plan") -> fe.Program:
+def plan_of_elements(e: fe.BatchedEinsum) -> fe.Program:
     """The plan of an einsum of elements, for arrays as numpy has them."""
     import feinsum as fe
 
-    return fe.plan(e, order="C", name=name)
+    return fe.plan(e, order="C")
 
 
 def calls(
@@ -54,21 +54,6 @@ def calls(
         built = fe.build(program, device=device, database=database, route=route)
         found[name] = lambda built=built: built(given)  # type: ignore[misc]
     return found
-
-
-def warm(e: fe.BatchedEinsum, device: fe.Device, database: Any, sizes: Mapping[str, int]) -> None:
-    """Have all kernels of an einsum in the cache on disk."""
-    import pyopencl.array as cla
-
-    lengths = e.resolve(sizes)
-
-    def empty(letters: str) -> Any:
-        return cla.empty(device.queue, tuple(lengths[x] for x in letters), e.dtype)
-
-    arrays = {a.name: empty(term) for a, term in zip(e.arrays, e.indexing.inputs, strict=True)}
-    for call in calls(e, device, database, sizes, arrays, empty(e.indexing.output)).values():
-        call()
-    device.queue.finish()
 
 
 class Language(Engine):

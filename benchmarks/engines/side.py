@@ -1,6 +1,7 @@
 """One side of a gate: a process with one version of feinsum that answers requests, a line of JSON each.
 
-Both sides run this file, with the feinsum of their own; it uses public names alone, which the old version has as well.
+Both sides run this file, with the feinsum of their own, of which it uses public names alone; nothing imports feinsum before
+:func:`imported` does.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.engines.worker import serve
+from benchmarks.engines import serve
 
 Answer = dict[str, Any]
 _LONG_S = 5e-3
@@ -31,24 +32,24 @@ def _device(word: str) -> Any:
     return fe.device(word)
 
 
-def kernel(device: str, subscripts: str, rows: list[list[str]], axes: dict[str, Any], sizes: Any, dtype: str) -> Answer:
-    """Take the kernel that `generate` gives for an einsum, with arrays on the device."""
+def kernel(device: str, case: dict[str, Any], side: str, dtype: str) -> Answer:
+    """Take the kernel that `generate` gives for a case, with arrays on the device."""
     import pyopencl.array as cla
 
     import feinsum as fe
+    from benchmarks.cases import describe, long_sizes
 
     _way.clear()
-    terms, output = subscripts.partition("->")[0].split(","), subscripts.partition("->")[2]
-    used = {name: term for row in rows for name, term in zip(row, terms, strict=True)}
-    arrays = {name: fe.array(name, [axes[x] for x in term], dtype) for name, term in used.items()}
-    there = _device(device)
-    made = fe.generate(fe.batched_einsum(subscripts, [[arrays[name] for name in row] for row in rows]), there, sizes=sizes)
-    lengths, rng = {x: sizes.get(n, n) for x, n in axes.items()}, np.random.default_rng(0)
+    there, e, sizes = _device(device), describe(case, side, dtype, long=True), long_sizes(case, side)
+    made = fe.generate(e, there, sizes=sizes)
+    lengths, rng = case[side]["sizes"], np.random.default_rng(0)
+    terms, _, output = e.subscripts.partition("->")
+    used = {a.name: term for row in e.args for (a,), term in zip(row, terms.split(","), strict=True)}
     given = {
         name: cla.to_device(there.queue, rng.random([lengths[x] for x in term]).astype(dtype))
         for name, term in used.items()
     }
-    out = [cla.empty(there.queue, tuple(lengths[x] for x in output), np.dtype(dtype)) for _ in rows]
+    out = [cla.empty(there.queue, tuple(lengths[x] for x in output), np.dtype(dtype)) for _ in e.args]
 
     def run() -> None:
         made(given, out=out if len(out) > 1 else out[0])
@@ -108,26 +109,19 @@ def call(device: str, what: str, count: int) -> Answer:
     return {"seconds": taken / count}
 
 
-def _gradient(nodes: int) -> Any:
-    import feinsum as fe
-
-    return fe.einsum(
-        "xre,rij,ej->xei", fe.array("J", (3, 3, "E")), fe.array("D", (3, nodes, nodes)), fe.array("u", ("E", nodes))
-    )
-
-
 def first(device: str, database: str = "", more: int = 0) -> Answer:
     """Seconds of the first `generate` of this process, once the device is there.
 
     :param more: how often to generate it again; then comes another.
     """
     import feinsum as fe
+    from benchmarks.cases import gradient
 
     there = _device(device)
     _ = there.context  # made when it is first asked for
 
     def seconds(nodes: int) -> float:
-        e = _gradient(nodes)
+        e = gradient(nodes)
         start = time.perf_counter()
         fe.generate(e, there, database or None, {"E": 100_000})
         return time.perf_counter() - start
