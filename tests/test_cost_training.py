@@ -55,6 +55,16 @@ def test_what_was_learnt_at_some_lengths_holds_at_others() -> None:
     assert factors["cpu"] < 2.5
 
 
+def test_a_few_candidates_lose_less_than_the_first() -> None:
+    """Where the model has all in the wrong order, the first is the worst, and what enters besides differs from it."""
+    rows = rows_of(evidence_of((8,), CPU))
+    expected = sorted(((row, 1e-3 - row.time_s) for row in rows), key=lambda each: each[1])
+    factors = command.quickest_of(expected, CPU)
+    assert factors[0] == max(row.time_s for row in rows) / min(row.time_s for row in rows)
+    assert factors == sorted(factors, reverse=True)
+    assert factors[-1] < factors[0]
+
+
 def test_a_forest_as_data_predicts_what_scikit_learn_predicts() -> None:
     """Which is close to the times that it was trained with."""
     rows = rows_of(evidence_of(tuple(range(8, 72)), CPU))  # a leaf has ten rows at least

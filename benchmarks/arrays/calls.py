@@ -13,6 +13,7 @@ import feinsum as fe
 from benchmarks import cases
 from benchmarks.arrays.side import Side
 from benchmarks.measure import Way
+from feinsum.validate.reference import random_inputs
 
 FEW = 64
 """Elements of arrays so small that only the caller's time counts."""
@@ -37,11 +38,7 @@ class Problem:
     @cached_property
     def values(self) -> dict[str, Any]:
         """Random operands of numpy, by name."""
-        rng, lengths = np.random.default_rng(21), self.e.resolve(self.sizes)
-        return {
-            a.name: rng.uniform(-1, 1, [lengths[letter] for letter in letters]).astype(self.e.dtype)
-            for a, letters in self.e.array_indices.items()
-        }
+        return random_inputs(self.e, self.e.resolve(self.sizes), 21)
 
     @cached_property
     def text(self) -> str:
