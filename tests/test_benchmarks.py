@@ -185,6 +185,14 @@ def test_peers_start_without_settings_that_slow_them_down(monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
     monkeypatch.setenv("OPENBLAS_L2_SIZE", "1")
     assert not any(name.startswith("OPENBLAS_C") or "L2" in name for name in engine_environment("numpy"))
+
+
+def test_peers_of_a_restricted_runtime_have_the_same_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under AVX2 numpy's BLAS has AVX2 kernels, while feinsum's own process keeps its settings."""
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "SkylakeX")
+    monkeypatch.setenv("CL_CONFIG_CPU_TARGET_ARCH", "core-avx2")
+    assert engine_environment("numpy")["OPENBLAS_CORETYPE"] == "Haswell"
+    assert "OPENBLAS_CORETYPE" not in engine_environment("feinsum")
     with EngineProcess("numpy") as engine:
         libraries = engine.ask(60.0, "hello")["libraries"]
     assert all("threads)" in name and "Prescott" not in name for name in libraries)

@@ -30,6 +30,19 @@ _KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "100000000000
 _MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """All engines share the memory of one GPU."""
 
+_AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "LIBXSMM_TARGET": "hsw",
+    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+    "NUMBA_CPU_NAME": "haswell",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "OPENBLAS_CORETYPE": "Haswell",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+}
+"""Where ``CL_CONFIG_CPU_TARGET_ARCH=core-avx2`` restricts Intel's runtime, peers have the same instructions; TBLIS alone has
+no such setting."""
+
 
 class CutOffError(Exception):
     """No answer in time; the process was killed."""
@@ -136,4 +149,5 @@ def engine_environment(engine: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     cores = dict.fromkeys(_THREADS, str(len(os.sched_getaffinity(0))))
     own = PEERS[engine].environment if engine in PEERS else {}
-    return {**inherited, **cores, **_KEEP_MEMORY, **_MODEST, **own, "PYTHONPATH": path}
+    restricted = _AVX2 if inherited.get("CL_CONFIG_CPU_TARGET_ARCH") == "core-avx2" and engine in PEERS else {}
+    return {**inherited, **cores, **_KEEP_MEMORY, **_MODEST, **restricted, **own, "PYTHONPATH": path}
