@@ -40,7 +40,7 @@ _AVX2 = {
     "OPENBLAS_CORETYPE": "Haswell",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
 }
-"""Where ``CL_CONFIG_CPU_TARGET_ARCH=core-avx2`` restricts Intel's runtime, peers have the same instructions; TBLIS alone has
+"""Where ``CL_CONFIG_CPU_TARGET_ARCH=core-avx2`` restricts Intel's runtime, peers have the same instructions; only TBLIS has
 no such setting."""
 
 
