@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import os
 import subprocess
@@ -9,13 +10,16 @@ import sys
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import loopy as lp
 import pytest
+from loopy.codegen import control
 from pymbolic.mapper import CachedMapper
 
 import feinsum as fe
-from feinsum.compile.keys import full_keys_paused
+from feinsum.compile import detours
+from feinsum.compile.detours import detours_paused
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.effects import Pause, collector_paused
@@ -123,9 +127,49 @@ def test_keys_without_keywords_find_what_pymbolic_keyed() -> None:
     usual = CachedMapper.get_cache_key
     mapper = CachedMapper()
     for keywords in ({}, {"depth": 1}):
-        with full_keys_paused:
+        with detours_paused():
             assert CachedMapper.get_cache_key is not usual
             quick, other = mapper.get_cache_key(1.0, "x", **keywords), mapper.get_cache_key(1, "x", **keywords)
         assert {usual(mapper, 1.0, "x", **keywords): "found"}.get(quick) == "found"
         assert quick != other
     assert CachedMapper.get_cache_key is usual
+
+
+class Lookups(dict[str, Any]):
+    """A dictionary that counts what is read of it."""
+
+    count = 0
+
+    def __getitem__(self, key: str) -> Any:
+        self.count += 1
+        return super().__getitem__(key)
+
+
+def test_loopy_declares_the_class_of_its_loops_once(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many loops and kernels there are; the ``dataclass`` of others is Python's own."""
+    monkeypatch.setattr(detours, "_declared", declared := Lookups())
+    e, space = fe.einsum("ij,j->i", fe.array("A", (3, 4)), fe.array("x", 4)), find_space("generic")
+    made = [realize(e, {}, space, space.default(space.problem(e, {}, cpu.profile)), cpu.profile) for _ in range(2)]
+    assert made[0].source == made[1].source
+    assert list(declared) == ["loopy.codegen.control.build_loop_nest.<locals>.ScheduleIndexInfo"]
+    assert declared.count > 2
+    assert control.dataclass is dataclasses.dataclass
+
+
+def test_a_kernel_is_made_without_digests_of_it(cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took a twelfth of the time; grids are the same, and remembered for the table that is asked about."""
+    digest, taken = lp.LoopKernel.__hash__, []
+    monkeypatch.setattr(lp.LoopKernel, "__hash__", lambda kernel: taken.append(kernel) or digest(kernel))
+    e, space = fe.einsum("ij,j->i", fe.array("A", (3, 4)), fe.array("x", 4)), find_space("generic")
+    realize(e, {}, space, space.default(space.problem(e, {}, cpu.profile)), cpu.profile)
+    assert taken == []
+    t_unit = lp.preprocess_program(fe.generate_loopy(e))
+    kernel, table = t_unit.default_entrypoint, t_unit.callables_table
+    asked = (frozenset(insn.id for insn in kernel.instructions), table)
+    usual = kernel.get_grid_sizes_for_insn_ids_as_exprs(*asked, return_dict=True)
+    assert taken
+    with detours_paused():
+        assert kernel.get_grid_sizes_for_insn_ids_as_exprs(*asked, return_dict=True) == usual
+        once = kernel.get_grid_sizes_for_insn_ids_as_exprs(*asked)
+        assert kernel.get_grid_sizes_for_insn_ids_as_exprs(*asked) is once
+    assert once != usual

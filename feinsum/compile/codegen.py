@@ -14,7 +14,7 @@ from loopy.symbolic import IdentityMapper, get_dependencies
 from loopy.types import NumpyType
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
-from feinsum.compile.keys import full_keys_paused
+from feinsum.compile.detours import detours_paused
 from feinsum.compile.ordered import any_order_paused
 from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.effects import Pause, deprecations_paused
@@ -34,7 +34,7 @@ def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Pro
     :raises TransformError: if loopy cannot schedule the kernel or generate code for it; the message is loopy's.
     """
     try:
-        with _cache_unused, any_order_paused, deprecations_paused, full_keys_paused:
+        with _cache_unused, any_order_paused, deprecations_paused, detours_paused():
             return _generate(_without_bounds_check(t_unit) if proved else t_unit)
     except (TransformError, MemoryError):
         raise

@@ -11,8 +11,8 @@ from loopy import AddressSpace
 from loopy.diagnostic import LoopyError
 
 from feinsum.compile.codegen import generate_program, to_extent
+from feinsum.compile.detours import detours_paused
 from feinsum.compile.indices import has_large, index_dtype
-from feinsum.compile.keys import full_keys_paused
 from feinsum.compile.program import Extent, Program
 from feinsum.effects import deprecations_paused
 from feinsum.einsum import BatchedEinsum
@@ -55,7 +55,7 @@ def transformed(
     :param target: see :func:`feinsum.lower.generate_loopy`.
     :raises TransformError: if the space refuses the configuration.
     """
-    with deprecations_paused, full_keys_paused:
+    with deprecations_paused, detours_paused():
         lengths = e.resolve(sizes)
         wide = wide or index_dtype(e, lengths) == "int64"
         by_name = {name: lengths[letter] for letter, name in e.length_names.items()}
