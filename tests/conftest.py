@@ -126,3 +126,10 @@ def wide_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """Records of few trials count as those of wide searches, unless a test is marked `narrow`."""
     if "narrow" not in request.keywords:
         monkeypatch.setattr("feinsum.candidates.searches.PastSearch.is_wide", lambda *_: True)
+
+
+@pytest.fixture(autouse=True)
+def few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tuning runs of this process time their variants for a tenth as long: tests ask what they do, not how fast it is."""
+    monkeypatch.setattr("feinsum.tune.runner._SECONDS", 0.015)
+    monkeypatch.setattr("feinsum.tune.budget._FINAL_S", (0.05, 0.5))

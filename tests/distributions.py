@@ -49,10 +49,10 @@ def build(into: Path) -> Distributions:
     with tarfile.open(sdist) as archive:
         archive.extractall(into / "unpacked", filter="data")
     (source,) = (into / "unpacked").iterdir()
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    run([*pip, "--wheel-dir", str(out), str(sdist)], into)
-    (wheel,) = out.glob("*.whl")
-    return Distributions(source, wheel)
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    run([*wheel, "--wheel-dir", str(out), str(sdist)], into)
+    (built,) = out.glob("*.whl")
+    return Distributions(source, built)
 
 
 def interpreter(version: str) -> str:
@@ -62,24 +62,26 @@ def interpreter(version: str) -> str:
     kept = sorted((home / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
     for command in (*([sys.executable] * (version == own)), f"python{version}", *map(str, kept)):
         found = shutil.which(command)  # a shim of pyenv is found, and need not run
-        if (
-            found
-            and subprocess.run([found, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode == 0
-        ):
+        if found and subprocess.run([found, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
             return found
     pytest.skip(f"no Python {version} on this machine")
 
 
 def environment(version: str, folder: Path) -> Path:
-    """Make a virtual environment in `folder`; its interpreter."""
-    run([interpreter(version), "-m", "venv", str(folder)], folder.parent)
+    """Make a virtual environment in `folder`, which :func:`pip` fills from outside; its interpreter."""
+    run([interpreter(version), "-m", "venv", "--without-pip", str(folder)], folder.parent)
     return folder / "bin" / "python"
+
+
+def pip(python: Path) -> list[str]:
+    """The command of pip for an environment that has none."""
+    return [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check"]
 
 
 def install(python: Path, *requirements: str) -> None:
     """Install by pip all at once, so that the requirements have to agree; the test is skipped without a package index."""
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1", "--timeout", "30"]
-    done = subprocess.run([*pip, *requirements], capture_output=True, text=True, env=plain(), check=False)
+    command = [*pip(python), "install", "--quiet", "--no-compile", "--retries", "1", "--timeout", "30", *requirements]
+    done = subprocess.run(command, capture_output=True, text=True, env=plain(), check=False)
     if done.returncode and _OFFLINE.search(done.stderr):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,13 @@ def read_times(path: Path) -> dict[str, float]:
     return {name: float(seconds) for seconds, name in (line.split(maxsplit=1) for line in lines if line[:1] != "#")}
 
 
+def _is_there(name: str) -> bool:
+    """Whether the file of a test or fixture exists, and has its name."""
+    file, _, own = name.partition("::")
+    path = Path(file)
+    return path.exists() and re.split(r"\W", own)[-1] in path.read_text(encoding="utf-8")
+
+
 class TimesOfTests:
     """Measures every test, and apart from it every fixture of a module, in all processes, and writes what they took."""
 
@@ -75,9 +83,9 @@ class TimesOfTests:
         self._seconds.update(dict(report.user_properties).get("processor_s", {}))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Keep what is known of tests that were not run; those of a file that is gone are forgotten."""
+        """Keep what is known of tests that were not run; those that are gone are forgotten."""
         if hasattr(session.config, "workerinput"):
             return
-        known = {name: s for name, s in read_times(self._path).items() if Path(name.partition("::")[0]).exists()}
+        known = {name: s for name, s in read_times(self._path).items() if _is_there(name)}
         lines = [f"{s:.1f} {name}\n" for name, s in sorted({**known, **self._seconds}.items()) if s >= _LEAST_S]
         self._path.write_text(HEAD + "".join(lines), encoding="utf-8")

@@ -268,7 +268,7 @@ def test_a_limit_ends_a_tuning_run(
     alarm: Callable[[float, BaseException], None], cpu: Device, tmp_path: Path, error: Exception
 ) -> None:
     """Also while it waits for a worker, where a TimeoutError was taken for a broken pipe."""
-    alarm(4.0, error)
+    alarm(2.0, error)
     with pytest.raises(type(error)):
         fe.autotune(product(9), cpu, str(tmp_path / "r.sqlite"), sizes={"E": 50}, timeout=60, progress=False)
 

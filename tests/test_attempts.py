@@ -71,6 +71,8 @@ def environment(tmp_path: Path, cpu: Device) -> dict[str, str]:
     origin = Trial(task.subject.canonical.key, task.sizes, cpu.profile.id, "killer", 1, {"width": 16})
     praise = task.record(origin, Outcome("ok", samples_s=(1e-9, 1e-9, 1e-9)))
     fe.Database(tmp_path / "records.sqlite").add(praise)
+    known = Path("feinsum", "devices")  # what is known of the drivers is not asked again
+    shutil.copytree(os.environ["XDG_CACHE_HOME"] / known, tmp_path / "cache" / known)
     root = str(Path(__file__).parents[1])
     return {
         **os.environ,

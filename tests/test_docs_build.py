@@ -63,7 +63,7 @@ def inventory(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
     built = tmp_path_factory.mktemp("pages") / "html"
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "doc", str(built)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     with (built / "objects.inv").open("rb") as file:
         return {kind: set(items) for kind, items in InventoryFile.load(file, "", lambda uri, _: uri).items()}

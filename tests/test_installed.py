@@ -5,10 +5,12 @@ Each environment is a new one, and what the wheel requires is downloaded; the Op
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
-from distributions import VERSIONS, Distributions, build, environment, install, run
+from distributions import VERSIONS, Distributions, build, environment, install, pip, run
 
 import feinsum as fe
 from feinsum.devices.icd import find_libraries
@@ -39,6 +41,19 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     return build(tmp_path_factory.mktemp("release"))
 
 
+@pytest.fixture(scope="module")
+def installed(release: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The interpreter of an environment in which pip installed the wheel, by the version of Python."""
+
+    @cache
+    def found(version: str) -> Path:
+        python = environment(version, tmp_path_factory.mktemp("python") / "environment")
+        install(python, str(release.wheel))
+        return python
+
+    return found
+
+
 @pytest.fixture
 def drivers(tmp_path: Path) -> str:
     """A directory that names the OpenCL drivers of the environment that runs the tests."""
@@ -51,21 +66,25 @@ def drivers(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_tutorial_runs_where_the_wheel_is_installed(
-    version: str, release: Distributions, drivers: str, tmp_path: Path
+    version: str, release: Distributions, installed: Callable[[str], Path], drivers: str, tmp_path: Path
 ) -> None:
     """On every Python that setup.cfg names: the examples, the commands, and the script `feinsum`."""
-    python = environment(version, tmp_path / "environment")
-    install(python, str(release.wheel))
+    python = installed(version)
     here = tmp_path / "here"
     here.mkdir()
     assert run([str(python.with_name("feinsum")), "--version"], here).split()[-1] == fe.__version__
     assert run([str(python), "-c", _TUTORIAL, str(release.source)], here, OCL_ICD_VENDORS=drivers) == "0 True True\n"
 
 
-def test_neighbours_are_installed_and_used_together(release: Distributions, drivers: str, tmp_path: Path) -> None:
-    """One resolution by pip has all of them, with the loopy that we require; each then computes with feinsum."""
-    python = environment(VERSIONS[0], tmp_path / "environment")
+def test_neighbours_are_installed_and_used_together(
+    release: Distributions, installed: Callable[[str], Path], drivers: str, tmp_path: Path
+) -> None:
+    """One resolution by pip has all of them, with the loopy that we require; each then computes with feinsum.
+
+    It is the last that an environment is used for: the tutorial ran there with what the wheel requires alone.
+    """
+    python = installed(VERSIONS[0])
     install(python, str(release.wheel), *NEIGHBOURS)
-    run([str(python), "-m", "pip", "check"], tmp_path)
+    run([*pip(python), "check"], tmp_path)
     program = Path(__file__).with_name("neighbours.py")
     assert run([str(python), "-W", "ignore", str(program)], tmp_path, OCL_ICD_VENDORS=drivers).split() == sorted(NEIGHBOURS)

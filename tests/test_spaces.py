@@ -101,7 +101,7 @@ def presentations(s: TransformSpace) -> list[fe.BatchedEinsum]:
     for kind, rows, dtype, scale in (
         ("fixed", 3, wide, 1),
         ("first output", 1, wide, 3),
-        ("last output", 3, narrow, 3),
+        ("last output", 2, narrow, 3),
         ("first output", 2, narrow, 2),
         ("first summed", 1, wide, 3),
         ("fixed", 1, narrow, 4),

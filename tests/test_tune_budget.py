@@ -37,6 +37,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def few_samples() -> None:
+    """Times are those of users here."""
+
+
 class Clock:
     """A clock that tests set."""
 
@@ -135,12 +140,13 @@ def test_a_variant_that_outlasts_the_run_is_stopped(cpu: Device) -> None:
             yield None
 
     with Runner(cpu.profile, 1, 3600) as runner:
+        list(runner.run(one_by_one(good).__next__))  # so that its processes have started
         start = time.monotonic()
-        assert list(runner.run(one_by_one(hanging).__next__, Budget(8))) == []
+        assert list(runner.run(one_by_one(hanging).__next__, Budget(3))) == []
         assert time.monotonic() - start < GENEROUS_S
         assert [outcome.status for _, outcome in runner.run(one_by_one(good).__next__)] == ["ok"]
         assert runner.trial_s > 0
-        assert runner.compare([hanging, good], 0.04, Budget(4)) == []
+        assert runner.compare([hanging, good], 0.04, Budget(2)) == []
         rounds = runner.compare([good], 0.04, Budget(3600))
         assert len(rounds) >= 4
         assert all(list(found) == [good.id] for found in rounds)
