@@ -120,7 +120,7 @@ FALSE: "false"
 COLON: ":"
 ARROW: "->"
 """  # noqa: E501  a terminal is one line
-    f"LINEAR: /{'|'.join(LINEAR_ALGEBRA)}|hadamard/\n"
+    f"LINEAR: /{'|'.join(sorted((*LINEAR_ALGEBRA, 'hadamard'), key=len, reverse=True))}/\n"
 )
 
 GRAMMAR: Final = Grammar("tensor", TEXT, "function")
