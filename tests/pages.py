@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,6 +16,7 @@ from typing import NamedTuple
 DOC = Path(__file__).parents[1] / "doc"
 PAGES = [page for page in sorted(DOC.rglob("*.rst")) if page.stem != "first-ten-minutes"]
 """All but one, whose examples need the records of its commands: test_first_minutes.py."""
+CHECKOUT = ("feinsum", "transforms", "tuning_db", "benchmarks", "tests", "pyproject.toml", "setup.cfg")
 BLOCK = re.compile(r"\.\. code-block:: (\w+)\n((?:   :.*\n)*)\n((?:   .*\n|\n)+)")
 
 
@@ -31,6 +33,14 @@ def blocks(page: Path) -> Iterator[Block]:
     for language, options, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         caption = re.search(r":caption: (\S+)", options)
         yield Block(language, caption[1] if caption else "", textwrap.dedent(text).strip() + "\n")
+
+
+def copy_checkout(directory: Path) -> None:
+    """What pages write to, in a directory of its own."""
+    for name in CHECKOUT:
+        source = DOC.parent / name
+        copy = shutil.copytree if source.is_dir() else shutil.copy
+        copy(source, directory / name)
 
 
 def commands(block: Block) -> Iterator[tuple[str, str]]:

@@ -153,7 +153,7 @@ def choices(p: Problem) -> Any:
     parameters=choices,
     constraint=lambda p, c: "too much" if c["copy"] and c["width"] * p.sizes["i"] > 60 else None,
 )
-def picky(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
+def picky(t_unit: Any, m: Any, p: Any, **c: Any) -> Any:
     """Choices that depend on lengths."""
     return t_unit
 
@@ -216,7 +216,7 @@ def test_a_space_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu: Dev
     """Never an exception."""
 
     @space(pattern="ij,ej->ei", version=1, parameters=lambda p: {"width": (1 // (p.sizes["i"] - 9),)})
-    def failing(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
+    def failing(t_unit: Any, m: Any, p: Any, **c: Any) -> Any:
         return t_unit
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
@@ -231,7 +231,7 @@ def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu:
         raise ZeroDivisionError("no work")
 
     @space(pattern="ij,ej->ei", version=1, parameters={"width": (1,)}, estimate=estimate)
-    def failing(t_unit, m, p, **c):  # type: ignore[no-untyped-def]
+    def failing(t_unit: Any, m: Any, p: Any, **c: Any) -> Any:
         return t_unit
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-from pages import DOC, PAGES, blocks, follow
+from pages import PAGES, blocks, copy_checkout, follow
 
 pytestmark = pytest.mark.slow
 
 FOLLOWED = [page for page in PAGES if any(block.language == "console" for block in blocks(page))]
 ELSEWHERE = {"batch-tuning"}
 """Followed by test_batch_page.py, which needs a scheduler for it."""
-CHECKOUT = ("feinsum", "transforms", "tuning_db", "benchmarks", "tests", "pyproject.toml", "setup.cfg")
 
 
 @pytest.mark.parametrize("page", [p for p in FOLLOWED if p.stem not in ELSEWHERE], ids=lambda page: page.stem)
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     """In an empty directory; or in a copy of the checkout, where the page writes to it."""
     if any(block.file.startswith("transforms/") for block in blocks(page)):
-        for name in CHECKOUT:
-            source = DOC.parent / name
-            copy = shutil.copytree if source.is_dir() else shutil.copy
-            copy(source, tmp_path / name)
+        copy_checkout(tmp_path)
         assert follow(page, tmp_path, tmp_path)
     else:
         assert follow(page, tmp_path)

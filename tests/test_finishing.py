@@ -308,7 +308,7 @@ def test_a_product_without_a_sum_has_functions_too() -> None:
 
 
 @space(pattern="ik,kj->ij", version=1, parameters={})
-def as_they_are(t_unit, match, problem):  # type: ignore[no-untyped-def]
+def as_they_are(t_unit: Any, match: Any, problem: Any) -> Any:
     """Kernels that store sums as they are."""
     return t_unit
 

@@ -63,8 +63,7 @@ def test_every_rule_has_an_example() -> None:
 
 
 def test_every_instruction_is_whole() -> None:
-    """There are 52, and each can be read, printed, checked and interpreted."""
-    assert len(DEFINITIONS) == 52
+    """Each can be read, printed, checked and interpreted."""
     assert set(CHECKS) == set(DEFINITIONS)
     assert all({*d.reads, *d.writes} <= {*d.roles} for d in DEFINITIONS.values())
     assert set(INSTRUCTIONS) == set(DEFINITIONS) - {"yield"}  # which ends the region that executes it

@@ -189,7 +189,7 @@ def test_transformed_kernels_keep_their_epilogues(cpu: Device, store: str) -> No
 
 
 @space(pattern="ij,ej->ei", version=1, parameters={})
-def as_they_are(t_unit, match, problem):  # type: ignore[no-untyped-def]
+def as_they_are(t_unit: Any, match: Any, problem: Any) -> Any:
     """Kernels that store sums as they are, on one work-item."""
     return t_unit
 

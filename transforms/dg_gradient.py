@@ -5,7 +5,10 @@ J is the metric of the element, D the differentiation matrices of the reference 
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
+from feinsum.match import Match
 from feinsum.rewrites import contract_first, divide, materialize, place
 from feinsum.space import Choices, Configuration, Problem, space
 
@@ -42,7 +45,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     epilogues=True,
     combines=True,
 )
-def dg_gradient(t_unit, m, p, *, elements, unroll):  # type: ignore[no-untyped-def]
+def dg_gradient(t_unit: TranslationUnit, m: Match, p: Problem, *, elements: int, unroll: bool) -> TranslationUnit:
     """A work-item for each element; for each node i the derivatives along r are summed once and serve every x."""
     t_unit, m = contract_first(t_unit, m, (1, 2))
     t_unit, (groups, lanes) = divide(t_unit, m, "e", (elements,))

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from loopy import TranslationUnit
+
 from feinsum.contraction import ContractionSchedule, Step, fused_schedule, pairwise_schedule
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.einsum import BatchedEinsum
+from feinsum.match import Match
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.space import Choices, Configuration, Problem, space
 from feinsum.subscripts import Subscripts
@@ -104,7 +107,7 @@ def _lane(p: Problem, output: str, lane: str) -> str:
     divides=divided,
     combines=True,
 )
-def generic(t_unit, match, p, *, schedule, lane, items):  # type: ignore[no-untyped-def]
+def generic(t_unit: TranslationUnit, match: Match, p: Problem, *, schedule: str, lane: str, items: int) -> TranslationUnit:
     """One work-item for each entry of the output, along the last or the longest output axis."""
     t_unit, steps = contract_in_steps(t_unit, match, schedule_of(p, schedule))
     for step in steps:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work, nest_work
+from feinsum.match import Match
 from feinsum.rewrites import divide, materialize, place, register_tile
 from feinsum.space import Choices, Configuration, Problem, space
 
@@ -56,7 +59,9 @@ def product_work(p: Problem, c: Configuration) -> Work:
     epilogues=True,
     combines=True,
 )
-def matrix_product(t_unit, m, p, *, lanes, rows, columns, depth, local):  # type: ignore[no-untyped-def]
+def matrix_product(
+    t_unit: TranslationUnit, m: Match, p: Problem, *, lanes: int, rows: int, columns: int, depth: int, local: str
+) -> TranslationUnit:
     """A work-item accumulates rows x columns entries of C, its columns `lanes` apart; a work-group is `lanes` wide.
 
     Tiles of A and B, `depth` deep, may come through local memory.

@@ -31,7 +31,8 @@ _KNOWN = {
     "cupy": ("feinsum.interop.cupy_arrays", "Cupy"),
     "numpy": ("feinsum.interop.numpy_arrays", "Numpy"),
 }
-_PACKAGES = {"torch": "torch", "jax": "jax", "jaxlib": "jax", "cupy": "cupy"}
+"""Libraries by the package that their classes are of."""
+_PACKAGES = {"jaxlib": "jax", **{name: name for name in _KNOWN}}
 """Whose arrays the classes of a package are."""
 LIKE = (*_KNOWN, "pyopencl")
 """What ``like=`` takes besides arrays."""
@@ -57,8 +58,6 @@ _others: dict[str, Library] = {}
 def find_library(value: Any) -> Library | None:
     """The library of an array; None for what is none, and for arrays of pyopencl."""
     name = _library_of_class(value.__class__)
-    if name is None and isinstance(value, (np.ndarray, np.generic)):
-        name = "numpy"
     if name is not None:
         # JAX has types and functions that are no arrays; so have others.
         return _library(name) if hasattr(value, "shape") and hasattr(value, "dtype") else None

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
+from feinsum.interop.library import Library
 from feinsum.interrupts import load
 
 
-class Cupy:
+class Cupy(Library):
     """See :class:`feinsum.interop.library.Library`."""
 
     name = "cupy"
@@ -29,6 +30,3 @@ class Cupy:
     def give(self, result: Any) -> tuple[Any, str]:
         """See :meth:`Library.give`."""
         return self._cupy.asarray(result), "is on the host"
-
-    def written(self, value: Any) -> None:
-        """See :meth:`Library.written`."""

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import DTypeError, ValidationError
-from feinsum.interop.library import place_of
+from feinsum.interop.library import Library, place_of
 
 
-class Dlpack:
+class Dlpack(Library):
     """See :class:`feinsum.interop.library.Library`; one for each library that is met.
 
     :param example: an array of the library.
@@ -55,9 +55,6 @@ class Dlpack:
         if self._from_dlpack is None:
             raise ValidationError(f"{self.name} has no from_dlpack to take the result by; say like='numpy'")
         return self._from_dlpack(value)
-
-    def written(self, value: Any) -> None:
-        """See :meth:`Library.written`."""
 
 
 def _namespace(example: Any) -> Any:

@@ -11,9 +11,10 @@ import numpy as np
 
 from feinsum.errors import ValidationError
 from feinsum.interop.cuda.driver import device_of
+from feinsum.interop.library import Library
 
 
-class InterfaceArrays:
+class InterfaceArrays(Library):
     """See :class:`feinsum.interop.library.Library`; one for each library that is met.
 
     :param example: an array of the library.
@@ -33,6 +34,3 @@ class InterfaceArrays:
     def give(self, result: Any) -> tuple[Any, str]:
         """See :meth:`Library.give`."""
         raise ValidationError(f"nobody knows how arrays of {self.name} are made; say like=")
-
-    def written(self, value: Any) -> None:
-        """See :meth:`Library.written`."""

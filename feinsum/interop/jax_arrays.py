@@ -14,11 +14,12 @@ import numpy as np
 
 from feinsum.compile.hosted import LEAST_RESULT_BYTES, SHARED_BYTES
 from feinsum.errors import ValidationError
+from feinsum.interop.library import Library
 
 _ALIGNMENT = SHARED_BYTES
 
 
-class Jax:
+class Jax(Library):
     """See :class:`feinsum.interop.library.Library`."""
 
     name = "jax"
@@ -53,6 +54,3 @@ class Jax:
         if not value.flags.c_contiguous or value.ctypes.data % _ALIGNMENT:
             return jax.numpy.asarray(value), "begins where JAX takes no memory"
         return jax.dlpack.from_dlpack(value), ""
-
-    def written(self, value: Any) -> None:
-        """See :meth:`Library.written`."""

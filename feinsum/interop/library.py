@@ -36,7 +36,8 @@ class Library(Protocol):
         """An array of numpy's as one of this library, and why it was copied for that; empty if it was not."""
 
     def written(self, value: Any) -> None:
-        """Tell the library that one of its arrays was written to."""
+        """Tell the library that one of its arrays was written to, if it has to know."""
+        return
 
 
 def place_of(kind: int, number: int) -> str:

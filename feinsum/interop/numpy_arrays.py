@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.interop.library import Library
 
-class Numpy:
+
+class Numpy(Library):
     """See :class:`feinsum.interop.library.Library`."""
 
     name = "numpy"
@@ -23,6 +25,3 @@ class Numpy:
     def give(self, result: Any) -> tuple[Any, str]:
         """See :meth:`Library.give`."""
         return result, ""
-
-    def written(self, value: Any) -> None:
-        """See :meth:`Library.written`."""

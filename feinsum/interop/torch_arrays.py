@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from feinsum.errors import DTypeError, ValidationError
+from feinsum.interop.library import Library
 
 
-class Torch:
+class Torch(Library):
     """See :class:`feinsum.interop.library.Library`."""
 
     name = "torch"

@@ -7,12 +7,14 @@ A product of two operands that sums nothing need not be stored: ``Σ_i,j W[o,i,j
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from loopy import TranslationUnit
 
 from feinsum.contraction import aligned, pairwise_schedule
 from feinsum.cost import Work, in_turn
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
+from feinsum.match import Match
 from feinsum.rewrites import contract_first, contract_in_steps, launch_in_turn, separate_rows
 from feinsum.skeletons.block_tiles import BlockChain, write_entry_by_entry
 from feinsum.space import Configuration, Problem, space
@@ -21,11 +23,6 @@ from .chain_plans import chain_choices, chain_plan, nearest, steps
 from .contractions import block_contraction
 from .products import is_plain
 from .work import entry_by_entry_work
-
-if TYPE_CHECKING:
-    import loopy as lp
-
-    from feinsum.match import Match
 
 
 def is_chain(e: BatchedEinsum) -> bool:
@@ -54,7 +51,7 @@ def _step_work(p: Problem, plan: BlockChain) -> Work:
     implied={"wide": False},
     epilogues=True,
 )
-def block_contraction_chain(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def block_contraction_chain(t_unit: TranslationUnit, match: Match, p: Problem, plan: BlockChain) -> TranslationUnit:
     """A launch in blocks for each pairwise contraction; or one, of products that are made as they are loaded."""
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)
@@ -71,7 +68,7 @@ def block_contraction_chain(t_unit, match, p, plan):  # type: ignore[no-untyped-
     return t_unit
 
 
-def transform_step(t_unit: lp.TranslationUnit, step: Match, own: Problem, c: Configuration | None) -> lp.TranslationUnit:
+def transform_step(t_unit: TranslationUnit, step: Match, own: Problem, c: Configuration | None) -> TranslationUnit:
     """Contract a step in blocks, or where it is no product of matrices entry by entry.
 
     :param own: the step as a problem, in the letters of its match.

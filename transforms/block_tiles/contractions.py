@@ -6,9 +6,12 @@ Where C is too small for all work-groups, parts of the sum are launched like fur
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
+from feinsum.match import Match
 from feinsum.rewrites import launch_in_turn, separate_rows
-from feinsum.skeletons.block_tiles import write
-from feinsum.space import Value, space
+from feinsum.skeletons.block_tiles import BlockTiles, write
+from feinsum.space import Problem, Value, space
 
 from .choices import block_choices
 from .plans import block_plan
@@ -30,7 +33,7 @@ IMPLIED: dict[str, Value] = {"joined": False, "ahead": False, "wide": False, "ti
     epilogues=True,
     open=("shape",),
 )
-def block_contraction(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def block_contraction(t_unit: TranslationUnit, match: Match, p: Problem, plan: BlockTiles) -> TranslationUnit:
     """A work-group multiplies tiles of A and B in local memory while the next are on their way; long sums in parts."""
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)

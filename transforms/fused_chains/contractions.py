@@ -6,8 +6,11 @@ one long index and are contracted pair by pair: the partial results of a few ele
 
 from __future__ import annotations
 
-from feinsum.skeletons.fused_chains import write
-from feinsum.space import space
+from loopy import TranslationUnit
+
+from feinsum.match import Match
+from feinsum.skeletons.fused_chains import FusedChain, write
+from feinsum.space import Problem, space
 
 from .choices import parameters
 from .plans import is_stepwise, plan_of
@@ -15,7 +18,7 @@ from .work import chain_cost
 
 
 @space(pattern=is_stepwise, version=1, rank=1, parameters=parameters, plan=plan_of, estimate=chain_cost, epilogues=True)
-def work_group_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def work_group_steps(t_unit: TranslationUnit, match: Match, p: Problem, plan: FusedChain) -> TranslationUnit:
     """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
 
     A work-item computes `across` entries along a small operand by `together` elements at a time in registers.

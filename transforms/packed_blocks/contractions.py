@@ -5,12 +5,14 @@ Both operands are packed into panels that stay in a core's caches, so that it do
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.match.expressions import find_uses
 from feinsum.rewrites import launch_in_turn, separate_rows
-from feinsum.skeletons.packed_blocks import write
-from feinsum.space import space
+from feinsum.skeletons.packed_blocks import PackedBlocks, write
+from feinsum.space import Problem, space
 
 from .choices import packed_choices
 from .plans import packed_plan
@@ -27,7 +29,7 @@ from .work import packed_work
     estimate=packed_work,
     epilogues=True,
 )
-def packed_product(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def packed_product(t_unit: TranslationUnit, match: Match, p: Problem, plan: PackedBlocks) -> TranslationUnit:
     """Panels of both operands in private memory, a tile of registers at a time; a block of the result to each group.
 
     Results are stored number by number, wherever they belong.  An epilogue that calls functions has a launch of its own,

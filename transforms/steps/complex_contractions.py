@@ -5,13 +5,16 @@ See :mod:`feinsum.skeletons.complex_parts.write`; the real einsums are planned l
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.einsum import BatchedEinsum
+from feinsum.match import Match
 from feinsum.skeletons.complex_parts import PARTS, ComplexParts, of_complex, write
 from feinsum.space import Choices, Problem, space
 
 from .choices import splits_of_complex
 from .contractions import transform_step
-from .plans import OWN, complex_plan
+from .plans import OWN, ComplexSteps, complex_plan
 from .schedules import split_sums
 from .work import complex_work
 
@@ -40,7 +43,7 @@ def parameters(p: Problem) -> Choices:
     estimate=complex_work,
     epilogues=True,
 )
-def complex_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def complex_steps(t_unit: TranslationUnit, match: Match, p: Problem, plan: ComplexSteps) -> TranslationUnit:
     """A launch that copies an operand as matrices of reals, and one of vector panels, for each pairwise contraction."""
     t_unit, match, schedule, sizes = split_sums(t_unit, match, plan.order, plan.split.parts, p.sizes)
     t_unit, steps = write(t_unit, match, ComplexParts(schedule, plan.width), sizes)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from itertools import combinations, islice, product
-from typing import TYPE_CHECKING
+
+from loopy import TranslationUnit
 
 from feinsum.contraction import ContractionSchedule, aligned, with_results
 from feinsum.einsum import BatchedEinsum
+from feinsum.match import Match
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
 from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable
 from feinsum.space import ChainSpace, Choices, Configuration, Problem, space
@@ -26,14 +28,9 @@ from ..streaming.reductions import reduction
 from ..streaming.traces import trace
 from ..vector_panels.contractions import vector_panels
 from .choices import splits
-from .plans import OWN, steps_plan
+from .plans import OWN, ContractionSteps, steps_plan
 from .schedules import cheapest_pairs, schedule_of_steps, split_sums
 from .work import steps_work, work_of_steps
-
-if TYPE_CHECKING:
-    import loopy as lp
-
-    from feinsum.match import Match
 
 ITEMS = 64
 """Work-items of a group, in steps without vectors."""
@@ -107,7 +104,7 @@ def orders(p: Problem) -> list[ContractionSchedule]:
     step_spaces=STEP_SPACES,
     epilogues=True,
 )
-def contraction_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
+def contraction_steps(t_unit: TranslationUnit, match: Match, p: Problem, plan: ContractionSteps) -> TranslationUnit:
     """A launch of vector panels for each pairwise contraction, or for the parts of a sum and their sum.
 
     `turn` writes the last product as its operands lie in memory, and has a launch more to turn it round."""
@@ -119,8 +116,8 @@ def contraction_steps(t_unit, match, p, plan):  # type: ignore[no-untyped-def]
 
 
 def transform_step(
-    t_unit: lp.TranslationUnit, step: Match, sizes: dict[str, int], whole: Problem, wanted: Configuration
-) -> lp.TranslationUnit:
+    t_unit: TranslationUnit, step: Match, sizes: dict[str, int], whole: Problem, wanted: Configuration
+) -> TranslationUnit:
     """Vectors, or where they cannot be a work-item for each result, or a work-group where results are few.
 
     Steps that only stream an operand have spaces of their own.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.streaming import write
+from feinsum.match import Match
+from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 
 from .choices import copy_choices
@@ -33,6 +36,6 @@ def estimate(p: Problem, c: Configuration) -> Work:
     epilogues=True,
     ruled=("strips", "vector"),
 )
-def elementwise_product(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def elementwise_product(t_unit: TranslationUnit, m: Match, p: Problem, plan: Stream) -> TranslationUnit:
     """Lanes along the rows of the output; a group writes a part of it that is contiguous."""
     return write(t_unit, m, plan)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.streaming import write
+from feinsum.match import Match
+from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 
 from .choices import permutation_choices
@@ -33,7 +36,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     epilogues=True,
     ruled=("strips", "vector"),
 )
-def permutation(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def permutation(t_unit: TranslationUnit, m: Match, p: Problem, plan: Stream) -> TranslationUnit:
     """Lanes along the rows of the output; if rows of an operand run across them, work-groups take tiles.
 
     On GPUs tiles pass through local memory, so that operand and output are both read and written along rows.

@@ -6,10 +6,13 @@ in batches: one operand has all indices, so that reading it takes the time.
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
+from feinsum.match import Match
 from feinsum.rewrites import join
-from feinsum.skeletons.streaming import write
+from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 from feinsum.space.joining import joined
 
@@ -38,7 +41,7 @@ def estimate(p: Problem, c: Configuration) -> Work:
     estimate=estimate,
     epilogues=True,
 )
-def reduction(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def reduction(t_unit: TranslationUnit, m: Match, p: Problem, plan: Stream) -> TranslationUnit:
     """Lanes along the rows of the operand; groups take parts of the output or, where that is small, of a sum.
 
     Work-items of GPUs are lanes of several rows at a time, which short rows fill, too, with several terms on their way.

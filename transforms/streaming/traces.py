@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
-from feinsum.skeletons.streaming import write
+from feinsum.match import Match
+from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 
 from .choices import trace_choices
@@ -35,6 +38,6 @@ def estimate(p: Problem, c: Configuration) -> Work:
     epilogues=True,
     ruled=("strips", "vector"),
 )
-def trace(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def trace(t_unit: TranslationUnit, m: Match, p: Problem, plan: Stream) -> TranslationUnit:
     """As sums and copies of one operand, element by element along an index that occurs twice."""
     return write(t_unit, m, plan)

@@ -6,7 +6,10 @@ plain matrix products, and pairwise tensor contractions are of this kind, in any
 
 from __future__ import annotations
 
-from feinsum.skeletons.vector_panels import accumulator_counts, is_vectorizable, widths, write
+from loopy import TranslationUnit
+
+from feinsum.match import Match
+from feinsum.skeletons.vector_panels import VectorPanels, accumulator_counts, is_vectorizable, widths, write
 from feinsum.space import Choices, Problem, space
 
 from .choices import Promising, promising, vectors_of_a_row
@@ -69,7 +72,7 @@ def _rows(p: Problem) -> tuple[str, ...]:
     epilogues=True,
     combines=lambda c: c["rows"] == "together",
 )
-def vector_panels(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def vector_panels(t_unit: TranslationUnit, m: Match, p: Problem, plan: VectorPanels) -> TranslationUnit:
     """S in private vectors, `together` iterations of the long index in registers, `tile` of them in a work-group.
 
     Partial results of a chain stay in private memory.

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from loopy import TranslationUnit
+
 from feinsum.cost import Work
 from feinsum.match import Match
 from feinsum.rewrites import contract_first, expand_sum
@@ -66,7 +68,7 @@ def rules_of(m: Match, operand: int) -> dict[str, str]:
 
 
 @dg_space("xre,rij,ej->xei", Operator(metric=0, matrix=1, field=2))
-def dg_gradient_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_gradient_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[x,e,i] = Σ_r J[x,r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r in registers until J joins them."""
     metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (1, 2))
@@ -75,7 +77,7 @@ def dg_gradient_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
 
 
 @dg_space("re,rij,ej->ei", Operator(metric=0, matrix=1, field=2))
-def dg_derivative_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_derivative_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[e,i] = Σ_r J[r,e] Σ_j D[r,i,j] u[e,j]``: derivatives along r once for all outputs of the same u."""
     metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (1, 2))
@@ -84,7 +86,7 @@ def dg_derivative_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
 
 
 @dg_space("e,ij,ej->ei", Operator(metric=0, matrix=1, field=2))
-def dg_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_mass_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[e,i] = J[e] Σ_j M[i,j] u[e,j]``: the product first, scaled where its results lie."""
     metric = rules_of(m, 0)
     t_unit, m = contract_first(t_unit, m, (1, 2))
@@ -92,13 +94,13 @@ def dg_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
 
 
 @dg_space("ifj,fe,fej->ei", Operator(metric=1, matrix=0, field=2, metric_first=True), face_mass_choices)
-def dg_face_mass_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_face_mass_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[e,i] = Σ_f,j R[i,f,j] (J[f,e] v[f,e,j])``: values on faces are scaled as they are loaded."""
     return write(t_unit, m, plan, None, ELEMENTS, NODES, held=rules_of(m, 1), last=VALUES)
 
 
 @dg_space("xre,rij,xej->ei", Operator(metric=0, matrix=1, field=2, metric_first=True), divergence_choices)
-def dg_divergence_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_divergence_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[e,i] = Σ_r,j D[r,i,j] (Σ_x J[x,r,e] u[x,e,j])``: u is turned to the reference element as it is loaded.
 
     Slices of the sum over j go one after the other where registers have no room for all values of an element.
@@ -114,7 +116,7 @@ def dg_divergence_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
     matrix_choices,
     longest=ELEMENTS,
 )
-def dg_matrix_mma(t_unit, m, p, plan):  # type: ignore[no-untyped-def]
+def dg_matrix_mma(t_unit: TranslationUnit, m: Match, p: Problem, plan: WarpTiles) -> TranslationUnit:
     """``out[r,e,i] = Σ_j D[r,i,j] u[r,e,j]`` with r in D, u or both, or summed: lifting, interpolation, modes to nodes."""
     t_unit, m = contract_first(t_unit, m, (0, 1))
     return write(t_unit, m, plan, 0, ELEMENTS, NODES, last=VALUES)

@@ -18,6 +18,7 @@ class Definition:
     :ivar reads: the operands whose memory it reads; `writes` those whose memory it changes.
     :ivar transposes: how many modifiers ``.n`` or ``.t`` it has.
     :ivar flags: the other modifiers it can have, at most one of each group.
+    :ivar types: of arithmetic, the families of types that it is for.
     """
 
     name: str
@@ -29,10 +30,12 @@ class Definition:
     writes: tuple[str, ...] = ()
     transposes: int = 0
     flags: tuple[tuple[str, ...], ...] = ()
+    types: tuple[str, ...] = ()
 
 
 _ATOMIC: Final = (("atomic",),)
 _STORES: Final = ("atomic", "atomic_add")
+_NUMBERS: Final = "integers floating complex coopmatrices"
 _CHECKED: Final = ("rows_checked", "cols_checked", "both_checked")
 
 
@@ -43,12 +46,9 @@ def _update(name: str, form: str, formula: str, roles: str, transposes: int = 0)
     return Definition(name, "collective", form, formula, names, memrefs, memrefs[-1:], transposes, _ATOMIC)
 
 
-def _binary(name: str, formula: str) -> Definition:
-    return Definition(f"arith.{name}", "mixed", f"arith.{name} %a, %b : T", formula, ("a", "b"))
-
-
-def _unary(name: str, formula: str) -> Definition:
-    return Definition(f"arith.{name}", "mixed", f"arith.{name} %a : T", formula, ("a",))
+def _arithmetic(name: str, roles: str, formula: str, types: str) -> Definition:
+    form = f"arith.{name} {', '.join(f'%{role}' for role in roles.split())} : T"
+    return Definition(f"arith.{name}", "mixed", form, formula, tuple(roles.split()), types=tuple(types.split()))
 
 
 def _scan(name: str, formula: str) -> Definition:
@@ -80,24 +80,24 @@ _ALL: Final = (
     Definition("parallel", "collective", "parallel {...}", "the region by every work-item"),
     _update("sum", "sum.{n|t}[.atomic] %alpha, %A, %beta, %b", "b := α op(A) 1 + β b", "alpha A beta b", 1),
     Definition("lifetime_stop", "collective", "lifetime_stop %a", "ends the memory of an alloca", ("a",)),
-    _binary("add", "a + b"),
-    _binary("sub", "a - b"),
-    _binary("mul", "a b"),
-    _binary("div", "a / b; of integers, without the fraction"),
-    _binary("rem", "a - b trunc(a / b)"),
-    _binary("shl", "a 2^b"),
-    _binary("shr", "floor(a / 2^b)"),
-    _binary("and", "a ∧ b, bit by bit"),
-    _binary("or", "a ∨ b, bit by bit"),
-    _binary("xor", "a ⊕ b, bit by bit"),
-    _binary("min", "the smaller of a and b"),
-    _binary("max", "the larger of a and b"),
-    _unary("abs", "|a|"),
-    _unary("neg", "-a"),
-    _unary("not", "¬a, bit by bit"),
-    _unary("conj", "the complex conjugate of a"),
-    _unary("im", "the imaginary part of a"),
-    _unary("re", "the real part of a"),
+    _arithmetic("add", "a b", "a + b", _NUMBERS),
+    _arithmetic("sub", "a b", "a - b", _NUMBERS),
+    _arithmetic("mul", "a b", "a b", _NUMBERS),
+    _arithmetic("div", "a b", "a / b; of integers, without the fraction", _NUMBERS),
+    _arithmetic("rem", "a b", "a - b trunc(a / b)", "integers floating"),
+    _arithmetic("shl", "a b", "a 2^b", "integers"),
+    _arithmetic("shr", "a b", "floor(a / 2^b)", "integers"),
+    _arithmetic("and", "a b", "a ∧ b, bit by bit", "bool integers"),
+    _arithmetic("or", "a b", "a ∨ b, bit by bit", "bool integers"),
+    _arithmetic("xor", "a b", "a ⊕ b, bit by bit", "bool integers"),
+    _arithmetic("min", "a b", "the smaller of a and b", "integers floating"),
+    _arithmetic("max", "a b", "the larger of a and b", "integers floating"),
+    _arithmetic("abs", "a", "|a|", "integers floating complex"),
+    _arithmetic("neg", "a", "-a", _NUMBERS),
+    _arithmetic("not", "a", "¬a, bit by bit", "bool integers"),
+    _arithmetic("conj", "a", "the complex conjugate of a", "complex"),
+    _arithmetic("im", "a", "the imaginary part of a", "complex"),
+    _arithmetic("re", "a", "the real part of a", "complex"),
     Definition("barrier", "mixed", "barrier[.global][.local]", "every work-item waits for the others", (),
                flags=(("global",), ("local",))),
     Definition(
@@ -138,9 +138,9 @@ _ALL: Final = (
 
 DEFINITIONS: Final = {definition.name: definition for definition in _ALL}
 
-CONDITIONS: Final = ("eq", "ne", "gt", "ge", "lt", "le")
-FUNCTIONS: Final = ("exp", "native_exp")
-SCANS: Final = ("exclusive_scan", "inclusive_scan", "reduce")
+ARITHMETIC: Final = tuple(name for name in DEFINITIONS if name.startswith("arith."))
+LINEAR_ALGEBRA: Final = tuple(name for name, definition in DEFINITIONS.items() if "alpha" in definition.roles)
+
 BUILTINS: Final = {
     "group_id": "index",
     "group_size": "index",
@@ -152,11 +152,11 @@ BUILTINS: Final = {
 """The types of builtins."""
 SPMD_BUILTINS: Final = ("subgroup_id", "subgroup_local_id")
 MODIFIERS_OF_FAMILY: Final = {
-    "cmp": ("condition", CONDITIONS),
-    "math": ("function", FUNCTIONS),
-    "subgroup_add": ("scan", SCANS),
-    "subgroup_max": ("scan", SCANS),
-    "subgroup_min": ("scan", SCANS),
+    "cmp": ("condition", ("eq", "ne", "gt", "ge", "lt", "le")),
+    "math": ("function", ("exp", "native_exp")),
+    **dict.fromkeys(
+        ("subgroup_add", "subgroup_max", "subgroup_min"), ("scan", ("exclusive_scan", "inclusive_scan", "reduce"))
+    ),
 }
 """Instructions whose name goes on behind a dot: the attribute that holds the rest, and what it can be."""
 DEFAULT_ALIGNMENT: Final = 128

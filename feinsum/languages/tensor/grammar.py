@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from feinsum.languages.scanning import Grammar
+from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
 
-TEXT: Final = r"""
+TEXT: Final = (
+    r"""
 function: "func" GLOBAL "(" parameters ")" function_attributes region
 parameters: (parameter ("," parameter)*)?
 parameter: LOCAL ":" type maybe_dictionary
@@ -102,7 +104,6 @@ STRING: /"[ !#-~]*"/
 FLOATING.2: /[+-]?(?:0[xX](?:[0-9a-fA-F]*\.[0-9a-fA-F]+(?:[pP][+-]?[0-9]+)?|[0-9a-fA-F]+\.(?:[pP][+-]?[0-9]+)?|[0-9a-fA-F]+[pP][+-]?[0-9]+)|(?:[0-9]*\.[0-9]+|[0-9]+\.)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)/
 INTEGER.1: /[+-]?[0-9]+/
 MODIFIER.1: /\.(?:atomic_add|atomic|rows_checked|cols_checked|both_checked|global|local|n|t)(?![A-Za-z0-9_])/
-LINEAR: /axpby|cumsum|gemm|gemv|ger|hadamard_product|hadamard|sum/
 COMPUTE: /arith\.[a-z]+|cmp\.[a-z]+|math\.[a-z_]+|cast|cooperative_matrix_mul_add|cooperative_matrix_scale|subgroup_broadcast|subgroup_(?:add|max|min)\.[a-z_]+/
 BUILTIN: /(?:builtin\.)?(?:group_id|group_size|num_subgroups|subgroup_id|subgroup_local_id)|builtin\.subgroup_size/
 SUBGROUP_SIZE: "subgroup_size"
@@ -119,6 +120,8 @@ FALSE: "false"
 COLON: ":"
 ARROW: "->"
 """  # noqa: E501  a terminal is one line
+    f"LINEAR: /{'|'.join(sorted((*LINEAR_ALGEBRA, 'hadamard'), key=len, reverse=True))}/\n"
+)
 
 GRAMMAR: Final = Grammar("tensor", TEXT, "function")
 

@@ -95,7 +95,7 @@ def _remainder(a: Numbers, b: Numbers) -> Numbers:
 
 
 _ARITHMETIC: Final[dict[str, Callable[..., Numbers]]] = {
-    **{name: FUNCTIONS[name].evaluate for name in ("min", "max", "abs", "neg", "conj", "exp")},
+    **{name: row.evaluate for name, row in FUNCTIONS.items()},  # of which and, or and not follow, bit by bit
     "native_exp": FUNCTIONS["exp"].evaluate,
     "add": np.add,
     "sub": np.subtract,

@@ -7,7 +7,7 @@ from typing import Final
 
 from feinsum.languages.tensor.checking.report import Check, Report
 from feinsum.languages.tensor.checking.signature import check_alignment, warn_of_unused
-from feinsum.languages.tensor.definitions import DEFAULT_ALIGNMENT, DEFINITIONS
+from feinsum.languages.tensor.definitions import DEFAULT_ALIGNMENT, DEFINITIONS, LINEAR_ALGEBRA
 from feinsum.languages.tensor.ir import Operation, Value
 from feinsum.languages.tensor.types import C32, I32, Extent, Memref, Scalar, promotable, promote, written
 
@@ -158,5 +158,5 @@ def _check_promotion(rule: str, what: str, narrow: object, wide: Scalar, report:
 
 CHECKS: Final[dict[str, Check]] = {
     "alloca": check_alloca,
-    **dict.fromkeys(("axpby", "cumsum", "gemm", "gemv", "ger", "hadamard_product", "sum"), check_update),
+    **dict.fromkeys(LINEAR_ALGEBRA, check_update),
 }

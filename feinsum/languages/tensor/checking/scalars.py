@@ -1,22 +1,13 @@
-"""Checks of arithmetic, comparisons, casts, constants and exponentials: the tables of allowed types."""
+"""Checks of arithmetic, comparisons, casts, constants and exponentials."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from feinsum.languages.tensor.checking.report import Check, Report
+from feinsum.languages.tensor.definitions import ARITHMETIC, DEFINITIONS
 from feinsum.languages.tensor.ir import Operation
 from feinsum.languages.tensor.types import BOOL, Boolean, Coopmatrix, Scalar, Type
-
-_ALLOWED: Final = {
-    **dict.fromkeys(("add", "sub", "mul", "div", "neg"), ("integers", "floating", "complex", "coopmatrices")),
-    **dict.fromkeys(("rem", "min", "max"), ("integers", "floating")),
-    **dict.fromkeys(("shl", "shr"), ("integers",)),
-    **dict.fromkeys(("and", "or", "xor", "not"), ("bool", "integers")),
-    "abs": ("integers", "floating", "complex"),
-    **dict.fromkeys(("conj", "im", "re"), ("complex",)),
-}
-"""The types that each operation of arithmetic is for."""
 
 
 def _family(type_: Type) -> str:
@@ -36,9 +27,10 @@ def check_arithmetic(operation: Operation, report: Report) -> None:
             message = f"{operation.name} of {operand.type} gives {operand.type.component}, not {result.type}"
             report.error("arith-operands", message, operand)
         return
-    if _family(operand.type) not in _ALLOWED[name]:
-        allowed = " and ".join(_ALLOWED[name])
-        report.error("arith-type", f"{operation.name} is for {allowed}; %{operand.name} is of type {operand.type}", operand)
+    allowed = DEFINITIONS[operation.name].types
+    if _family(operand.type) not in allowed:
+        message = f"{operation.name} is for {' and '.join(allowed)}; %{operand.name} is of type {operand.type}"
+        report.error("arith-type", message, operand)
         return
     for value in operation.operands:
         if value.type != result.type:
@@ -104,7 +96,7 @@ def check_math(operation: Operation, report: Report) -> None:
 
 
 CHECKS: Final[dict[str, Check]] = {
-    **{f"arith.{name}": check_arithmetic for name in _ALLOWED},
+    **dict.fromkeys(ARITHMETIC, check_arithmetic),
     "cast": check_cast,
     "cmp": check_comparison,
     "constant": check_constant,

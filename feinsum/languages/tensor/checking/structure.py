@@ -8,14 +8,13 @@ from typing import Final
 from feinsum.languages.diagnostics import counted
 from feinsum.languages.tensor.checking.report import Check, Report
 from feinsum.languages.tensor.checking.signature import warn_of_unused
-from feinsum.languages.tensor.definitions import BUILTINS, kind_of
+from feinsum.languages.tensor.definitions import BUILTINS, LINEAR_ALGEBRA, kind_of
 from feinsum.languages.tensor.ir import Kind, Operation, Region, Value
 from feinsum.languages.tensor.types import BOOL, UNKNOWN, Boolean, Coopmatrix, Scalar, Type
 
 _VIEWS: Final = frozenset({"subview", "expand", "fuse"})
 _WITHOUT_RESULT: Final = frozenset(
-    "axpby cumsum foreach gemm gemv ger hadamard_product parallel sum lifetime_stop barrier yield store "
-    "cooperative_matrix_store for if".split()
+    (*LINEAR_ALGEBRA, *"foreach parallel lifetime_stop barrier yield store cooperative_matrix_store for if".split())
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Final
 
-from feinsum.languages.tensor.definitions import DEFINITIONS
+from feinsum.languages.tensor.definitions import ARITHMETIC
 from feinsum.languages.tensor.emitting import matrices
 from feinsum.languages.tensor.emitting.context import Context, known_number
 from feinsum.languages.tensor.emitting.numbers import arithmetic, comparison, conversion, literal
@@ -76,7 +76,7 @@ def emit_builtin(context: Context, operation: Operation) -> None:
 
 
 EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
-    **{name: emit_arithmetic for name in DEFINITIONS if name.startswith("arith.")},
+    **dict.fromkeys(ARITHMETIC, emit_arithmetic),
     "builtin": emit_builtin,
     "cast": emit_cast,
     "cmp": emit_comparison,

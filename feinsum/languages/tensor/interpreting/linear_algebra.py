@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
 from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
 from feinsum.languages.tensor.ir import Operation
 from feinsum.languages.tensor.numbers import Numbers, rounded, wide
@@ -51,6 +52,4 @@ def _made(operation: Operation, factors: list[Numbers]) -> Any:
             return first
 
 
-INSTRUCTIONS: Final[dict[str, Instruction]] = dict.fromkeys(
-    ("axpby", "cumsum", "gemm", "gemv", "ger", "hadamard_product", "sum"), run_update
-)
+INSTRUCTIONS: Final[dict[str, Instruction]] = dict.fromkeys(LINEAR_ALGEBRA, run_update)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from feinsum.languages.tensor.definitions import DEFINITIONS
+from feinsum.languages.tensor.definitions import ARITHMETIC
 from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
 from feinsum.languages.tensor.interpreting.memory import GroupOfViews, Memory, View
 from feinsum.languages.tensor.ir import Operation
@@ -173,7 +173,7 @@ def run_fuse(machine: Machine, operation: Operation) -> None:
 
 
 INSTRUCTIONS: Final[dict[str, Instruction]] = {
-    **{name: run_arithmetic for name in DEFINITIONS if name.startswith("arith.")},
+    **dict.fromkeys(ARITHMETIC, run_arithmetic),
     "cmp": run_comparison,
     "math": run_math,
     "cast": run_cast,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from feinsum.devices import DeviceProfile
 from feinsum.devices.vendors import Shuffles, matrix_units, shuffles_of
 from feinsum.errors import DeviceError
+from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
 from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.ir import Function, Operation
 from feinsum.languages.tensor.types import BF16, F16, F32, F64, I8, I16, I32, Memref, Scalar
@@ -168,7 +169,7 @@ def _subgroups_of(function: Function, items: int, profile: DeviceProfile) -> int
 def results(function: Function) -> Iterable[tuple[int, int]]:
     """Rows and columns of what linear algebra writes."""
     for operation in function.body.walk():
-        if operation.name in ("gemm", "gemv", "ger", "axpby", "hadamard_product", "cumsum", "sum"):
+        if operation.name in LINEAR_ALGEBRA:
             type_ = operation.operands[-1].type
             assert isinstance(type_, Memref)
             shape = [64 if size is None else size for size in (*type_.shape, 1, 1)]
