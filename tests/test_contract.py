@@ -428,14 +428,14 @@ def test_constants_are_contracted_once(
     constants: dict[str, Any], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two constants become one result on the device, which later calls take from there."""
-    from feinsum.generate.evaluation import Evaluation
+    from feinsum.generate.evaluation import StepByStep
 
     expression = fe.contract_expression("ij,jk,kl->il", A.shape, B, C, optimize=[(1, 2), (0, 1)], **constants, **how)
     assert "constant [1, 2]" in repr(expression)
     check(expression(A), A @ B @ C)
     steps: list[Any] = []
-    original = Evaluation._step
-    monkeypatch.setattr(Evaluation, "_step", lambda self, task, *more: steps.append(task) or original(self, task, *more))
+    original = StepByStep._step
+    monkeypatch.setattr(StepByStep, "_step", lambda self, task, *more: steps.append(task) or original(self, task, *more))
     check(expression(2 * A), 2 * A @ B @ C)
     assert [task.step.positions for task in steps] == [(0, 1)]
     with pytest.raises(fe.ShapeError, match="constants has 7, but the 3 operands are numbered from 0"):

@@ -14,7 +14,7 @@ import pytest
 import feinsum as fe
 from feinsum.devices import Device
 from feinsum.generate import choice
-from feinsum.generate.evaluation import Evaluation
+from feinsum.generate.evaluation import StepByStep
 from feinsum.generate.sharing import current_cache
 
 A, B, C, D = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2), (2, 6)]))
@@ -30,11 +30,11 @@ def how(cpu: Device, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every step that is computed."""
     seen: list[Any] = []
-    original = Evaluation._by_kernel
-    other = Evaluation._by_library
+    original = StepByStep._by_kernel
+    other = StepByStep._by_library
 
-    monkeypatch.setattr(Evaluation, "_by_kernel", lambda self, *more: seen.append(more) or original(self, *more))
-    monkeypatch.setattr(Evaluation, "_by_library", lambda self, *more: seen.append(more) or other(self, *more))
+    monkeypatch.setattr(StepByStep, "_by_kernel", lambda self, *more: seen.append(more) or original(self, *more))
+    monkeypatch.setattr(StepByStep, "_by_library", lambda self, *more: seen.append(more) or other(self, *more))
     return seen
 
 

@@ -23,9 +23,10 @@ from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
 from feinsum.einsum import Array, BatchedEinsum, einsum
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
 from feinsum.generate.choice import FEW_AXES, StepChoice, choose, measured_times, step_name
-from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
+from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
 from feinsum.generate.plan import Plan, PlannedStep, Shape, make_plan, split_strategy
+from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results
 from feinsum.generate.together import generate_all
 from feinsum.interrupts import load
 
@@ -300,8 +301,9 @@ def prepare(
     tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
     layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
     results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
-    facts = (device.id, recipe.types, how.library)
-    return Evaluation(tasks, layouts, results, on_host, device, constants, facts), direct
+    facts = device.id, recipe.types, how.library
+    writes = out is not None and (not then or bool(tasks[-1].e.epilogues))  # else the result is scaled into `out` later
+    return Evaluation(tasks, layouts, results, on_host, device, constants, facts, operands.arrays, writes), direct
 
 
 def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:

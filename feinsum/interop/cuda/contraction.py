@@ -15,9 +15,10 @@ from feinsum.devices import device as choose_device
 from feinsum.errors import ShapeError, ValidationError
 from feinsum.generate.choice import StepChoice, kernel_seconds
 from feinsum.generate.evaluate import How, Recipe, check_result_type, in_steps, prepare_steps, recipe_for
-from feinsum.generate.evaluation import Evaluation, OperandLayout, PreparedStep, Results
+from feinsum.generate.evaluation import Evaluation
 from feinsum.generate.guests import Copied, called, is_number
 from feinsum.generate.operands import STAND_INS, Operands
+from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results
 from feinsum.interop.cuda.holders import Holder
 from feinsum.interop.cuda.launching import BoundLaunches
 from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
@@ -180,8 +181,7 @@ def _plan(text: str, how: How, views: Sequence[View], out: View | None, number: 
         for view, dtype, order in zip(views, recipe.types.operands, recipe.orders, strict=True)
     ]
     results = Results(recipe.plan.shape, recipe.backwards, recipe.types.result, recipe.einsums[-1][0].dtype)
-    evaluation = Evaluation(tasks, layouts, results, True, device, frozenset(), None)
-    return Planned(recipe, tuple(steps), evaluation)
+    return Planned(recipe, tuple(steps), Evaluation(tasks, layouts, results, True, device))
 
 
 def _seconds(recipe: Recipe, how: How, device: Device, *, margin: bool = False) -> float:
