@@ -87,7 +87,8 @@ def explain(request: Request, device: str | None, database: str | None, form: st
       feinsum explain "ij,jk->ik" --size i=1024,j=1024,k=1024 --device h200
     """
     import feinsum as fe
-    from feinsum.generate import expected_sizes, nonempty
+    from feinsum.generate import expected_sizes
+    from feinsum.generate.workshop import nonempty
     from feinsum.registry import matching_spaces
 
     e = request.einsum
@@ -160,7 +161,7 @@ def _device_facts(request: Request, device: Device, database: str | None, sizes:
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
     from feinsum.database import open_stores
-    from feinsum.generate import nonempty
+    from feinsum.generate.workshop import nonempty
     from feinsum.space import Instance
 
     e = request.einsum

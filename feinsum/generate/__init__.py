@@ -174,18 +174,12 @@ def _job(
     e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, looped: str = ""
 ) -> tuple[KernelJob, dict[str, int]]:
     """The job of making a kernel, and the lengths expected by index of `e`."""
-    from feinsum.generate.workshop import KernelJob
+    from feinsum.generate.workshop import KernelJob, nonempty
 
     canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
     letters = "".join(sorted({canonical.renaming.indices[x] for x in looped}))
     return KernelJob(canonical, canonical.renaming.lengths(expected), device, letters), expected
-
-
-def nonempty(e: BatchedEinsum) -> BatchedEinsum:
-    """The einsum that a kernel of `e` is made for: nothing is launched where an axis is empty, so a length of 1 will do."""
-    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
-    return e.with_sizes(empty) if empty else e
 
 
 def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executable, bool]:

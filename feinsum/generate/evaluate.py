@@ -293,16 +293,19 @@ def prepare(
         if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
             recipe, chosen = alternative, other
     computed = recipe.einsums[-1][0].dtype
-    direct = out is not None and out.dtype == computed == wanted
-    direct = direct and bool((out.T if recipe.backwards else out).flags.c_contiguous)
+    direct = (
+        out is not None
+        and out.dtype == computed == wanted
+        and bool((out.T if recipe.backwards else out).flags.c_contiguous)
+    )
     if then and chosen[-1].product is None and (direct or (out is None and computed == wanted)):
         *before, (last, sizes) = recipe.einsums
         recipe = replace(recipe, einsums=(*before, (last.then(then), sizes)))
     tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
     layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
     results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
-    facts = device.id, recipe.types, how.library
     writes = out is not None and (not then or bool(tasks[-1].e.epilogues))  # else the result is scaled into `out` later
+    facts = device.id, recipe.types, how.library
     return Evaluation(tasks, layouts, results, on_host, device, constants, facts, operands.arrays, writes), direct
 
 

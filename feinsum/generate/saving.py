@@ -18,10 +18,9 @@ from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.epilogue import parse_epilogue
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
-from feinsum.generate import nonempty
 from feinsum.generate.cache import Entry, decode, encode
 from feinsum.generate.kernel import Kernel
-from feinsum.generate.workshop import KernelJob
+from feinsum.generate.workshop import KernelJob, nonempty
 
 _FORMAT = "feinsum kernel 1"
 

@@ -17,6 +17,7 @@ from feinsum.canonicalization import CanonicalEinsum
 from feinsum.compile.executable import Executable, build
 from feinsum.compile.program import Program
 from feinsum.devices import Device
+from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import FeinsumError, TransformError, ValidationError
 from feinsum.generate.cache import kernel_cache, make_key
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     from feinsum.validate import Workload
 
 logger = logging.getLogger(__name__)
+
+
+def nonempty(e: BatchedEinsum) -> BatchedEinsum:
+    """The einsum that a kernel of `e` is made for: nothing is launched where an axis is empty, so a length of 1 will do."""
+    empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
+    return e.with_sizes(empty) if empty else e
 
 
 @dataclass(frozen=True)
