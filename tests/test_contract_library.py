@@ -282,6 +282,18 @@ def test_products_like_one_before_are_numpys_at_once(
     np.testing.assert_array_equal(fe.contract("ab,cb->ca", a, b.T.copy(), **how), (b.T.copy() @ a.T))
 
 
+def test_calls_with_and_without_out_are_prepared_apart(how: dict[str, Any], fast: None) -> None:
+    """A result in `out` has the order of axes of `out`; later calls without it keep the order that they ask for."""
+    expression = fe.contract_expression("ab,bc->ac", (3, 4), (4, 5), order="F", **how)
+    a, b = draw("ab,bc->ac", {"a": 3, "b": 4, "c": 5})
+    out = np.empty((3, 5))
+    assert expression(a, b, out=out) is out
+    for found in (expression(a, b), expression(a, b)):
+        assert found.flags.f_contiguous
+        np.testing.assert_allclose(found, out)
+    np.testing.assert_allclose(out, a @ b)
+
+
 def test_another_store_is_seen_at_once(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment decides at each call, also of arrays like those before."""
     a, b = draw("ab,bc->ac", {"a": 3, "b": 4, "c": 5})

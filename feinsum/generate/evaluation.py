@@ -72,7 +72,7 @@ class Evaluation:
         task, bound = self.tasks[0], self.tasks[0].bound
         if len(tasks) > 1 or constants:
             return
-        # A number beside device arrays is an array of the host, which has to be copied.
+        # A number among device arrays is an array of the host, which has to be copied.
         mixed = not on_host and any(isinstance(a, np.ndarray) for a in arrays)
         as_they_are = not mixed and not any(layout.changes for layout in layouts)
         if task.product is not None and not writes:
@@ -226,7 +226,7 @@ def single_product(
 def single_host_kernel(
     task: PreparedStep, layouts: Sequence[OperandLayout], results: Results, bound: Bound
 ) -> EvaluationStrategy:
-    """One kernel that takes numpy arrays, none of them constant: there are no values to keep or to let go of."""
+    """One kernel that takes numpy arrays, none of them constant: it keeps no values and lets go of none."""
 
     def evaluate(
         arrays: Sequence[Any],
