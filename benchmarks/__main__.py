@@ -33,7 +33,9 @@ COMMANDS = {
     "job": Entry("the cases of benchmarks/suite.json as a job file for `feinsum tune`", "job"),
     "cost-model": Entry("train the cost model, and measure how well it chooses", "cost_model"),
     "collect": Entry("times of configurations for the cost model: built first, timed together", "collect"),
-    "heats": Entry("what a few configurations gain of patterns that the cost model has not seen", "cost_model", "heats"),
+    "selection": Entry(
+        "what a few configurations gain of patterns that the cost model has not seen", "cost_model", "heats"
+    ),
     "samplers": Entry("how quickly each sampler finds fast configurations", "samplers"),
     "canonical": Entry("how long canonical forms take", "costs", "canonical"),
     "demo": Entry("look up or tune three einsums and compare with numpy", "demo"),

@@ -29,16 +29,16 @@ from typing import Any
 
 import feinsum as fe
 from benchmarks import parser_of
-from feinsum.candidates.predicted import favourites
-from feinsum.candidates.spread import spread
+from feinsum.candidates.diversity import spread_choices
+from feinsum.candidates.predicted import top_predictions
 from feinsum.canonicalization import parse_key
-from feinsum.compile.executable import Executable, build
+from feinsum.compile.executable import Executable, build_executable
 from feinsum.registry import matching_spaces
 from feinsum.space import Instance, TransformSpace
 from feinsum.timing import sampler_of, time_executable
 from feinsum.tune.jobs import read_jobs
 from feinsum.tune.task import Task, make_task
-from feinsum.tune.trial import Built, Outcome, Trial, build_trial
+from feinsum.tune.trial import CompiledTrial, Outcome, Trial, build_trial
 from feinsum.validate import Rotation, Workload
 from feinsum.validate.noise import noisy_sets
 
@@ -50,13 +50,13 @@ AGAIN, AGAIN_S = 3, 0.15
 
 
 def some_configurations(here: Instance, s: TransformSpace, each: int, seed: int) -> Iterator[Mapping[str, Any]]:
-    """The default of a space, favourites of the cost model that differ from each other, and others that it looked at: so
+    """The default of a space, predictions of the cost model that differ from each other, and others that it looked at: so
     many at most."""
-    found = favourites(here, [s], share=math.inf)
+    found = top_predictions(here, [s], share=math.inf)
     with suppress(fe.TransformError):
         default = dict(s.default(here.problem(s)))
         ordered = sorted(found, key=lambda f: dict(f.configuration) != default)
-        best = spread(ordered, 1 + 3 * each // 4, lambda f: f.expected_s, lambda f: (s.name, f.configuration))
+        best = spread_choices(ordered, 1 + 3 * each // 4, lambda f: f.expected_s, lambda f: (s.name, f.configuration))
         rest = [f for f in ordered if f not in best]
         chosen = [*best, *random.Random(seed).sample(rest, min(len(rest), each - len(best)))]
         yield from (f.configuration for f in chosen)
@@ -83,7 +83,7 @@ def build_all(job: Path, into: Path, device: fe.Device, each: int, only: Sequenc
                     continue
                 begin = time.monotonic()
                 built = build_trial(task.trial(s, c))
-                if isinstance(built, Built):
+                if isinstance(built, CompiledTrial):
                     path.write_text(json.dumps({"trial": task.trial(s, c).to_json(), **built.to_json()}), encoding="utf-8")
                 print(f"{path.name} {time.monotonic() - begin:.1f} s", flush=True)
 
@@ -105,7 +105,7 @@ def time_all(begun: Path, out: Path, device: fe.Device, seconds: float, best: Pa
             trials = [Trial(**data["trial"]) for data in read]
             e = parse_key(trials[0].key)
             task = make_task(e, trials[0].sizes, device, seed=0)
-            made = [build(device.context, own.program, own.binary) for own in map(Built.from_json, read)]
+            made = [build_executable(device.context, own.program, own.binary) for own in map(CompiledTrial.from_json, read)]
             workload = Workload(e, e.resolve(trials[0].sizes), device.queue)
             times_s = timed(workload, made, device)
             for trial, samples in zip(trials, times_s, strict=True):

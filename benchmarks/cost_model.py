@@ -33,8 +33,8 @@ from benchmarks.landscapes import Evidence, Problem, read_landscapes, read_recor
 from benchmarks.measure import keep
 from benchmarks.report import show
 from benchmarks.rows import lost, read_rows
-from feinsum.candidates.entrants import ENTRANTS, HOPELESS, with_default
-from feinsum.candidates.spread import spread
+from feinsum.candidates.diversity import spread_choices
+from feinsum.candidates.shortlist import CANDIDATES, HOPELESS, with_default
 from feinsum.canonicalization import parse_key
 from feinsum.cli.output import print_table
 from feinsum.cost.model import FILE, CostModel
@@ -105,7 +105,7 @@ def quickest_of(ordered: Sequence[tuple[Row, float]], profile: DeviceProfile) ->
     :param ordered: the configurations of a problem with the times expected, best first.
     """
     (first, quickest), space = ordered[0], find_space(ordered[0][0].space)
-    found = spread(ordered, ENTRANTS, lambda each: each[1], lambda each: (each[0].space, each[0].configuration))
+    found = spread_choices(ordered, CANDIDATES, lambda each: each[1], lambda each: (each[0].space, each[0].configuration))
     with suppress(FeinsumError):
         here = Instance(parse_key(first.problem.einsum), dict(first.problem.sizes), profile)
         wanted = dict(space.default(here.problem(space)))
@@ -113,7 +113,7 @@ def quickest_of(ordered: Sequence[tuple[Row, float]], profile: DeviceProfile) ->
             if row.space == space.name and dict(row.configuration) == wanted and t < HOPELESS * quickest:
                 found = with_default(found, (row, t))
     best = min(row.time_s for row, _ in ordered)
-    return [min(row.time_s for row, _ in found[:most]) / best for most in range(1, ENTRANTS + 1)]
+    return [min(row.time_s for row, _ in found[:most]) / best for most in range(1, CANDIDATES + 1)]
 
 
 def heats() -> None:
@@ -134,8 +134,8 @@ def heats() -> None:
         told = [lost(factors) for factors in zip(*losses_of, strict=True)]
         figures = [*(f"{one['first pick']:.2f}" for one in told), *(f"{told[k]['worst']:.1f}" for k in (0, -1))]
         lines.append([device, str(len(losses_of)), *figures])
-    counts = [str(most) for most in range(1, ENTRANTS + 1)]
-    print_table(["device", "problems", *counts, "worst of 1", f"of {ENTRANTS}"], lines, left=["device"])
+    counts = [str(most) for most in range(1, CANDIDATES + 1)]
+    print_table(["device", "problems", *counts, "worst of 1", f"of {CANDIDATES}"], lines, left=["device"])
 
 
 def judged(rows: Sequence[Row]) -> tuple[list[dict[str, Any]], dict[str, float]]:

@@ -30,7 +30,7 @@ from benchmarks import ROOT, parser_of
 from benchmarks.cases import gradient
 from benchmarks.engines.side import SMALL_CALLS
 from benchmarks.gate import process_of
-from benchmarks.measure import Way, in_turns, keep, sample_of, stamp
+from benchmarks.measure import Way, alternating, keep, sample_of, stamp
 from benchmarks.report import show
 from benchmarks.rows import Row, spread
 
@@ -157,7 +157,7 @@ def _expressions(device: fe.Device, options: argparse.Namespace) -> Iterator[Row
         if kernel is not None and not others:
             ways["its kernel"] = partial(kernel, {f"a{k}": x for k, x in enumerate(operands)})
         timed = {name: partial(sample_of, way, device.queue.finish, 1) for name, way in ways.items()}
-        samples = {name: taken[10:] or taken for name, taken in in_turns(timed, _CALLS, _CALLS_S).items()}
+        samples = {name: taken[10:] or taken for name, taken in alternating(timed, _CALLS, _CALLS_S).items()}
         beside = dict.fromkeys(("contract", "expression"), "numpy.einsum")
         beside |= {"expression, library=False": "its kernel"} if "its kernel" in ways else {}
         yield from compared(title, samples, beside, {"expression, library=False": 1.2})

@@ -16,10 +16,10 @@ import numpy as np
 import feinsum as fe
 from benchmarks import ROOT, parser_of
 from benchmarks.cases import gradient
-from benchmarks.measure import in_turns, sampler
+from benchmarks.measure import alternating, sampler
 from feinsum.cli.output import PERFORMANCE, performance, print_table
 from feinsum.database import locate
-from feinsum.report.units import duration, figure
+from feinsum.report.figures import duration, figure
 from feinsum.validate.reference import random_inputs, references
 
 TUNING_S = 36.0
@@ -102,7 +102,7 @@ def measure(case: Case, kernel: fe.Kernel) -> list[str]:
             np.einsum(case.einsum.subscripts, *operands, optimize=optimize)
 
     for optimize in (True, False):
-        seconds = median(in_turns({"numpy": sampler(partial(by_numpy, optimize))}, 64, 0.5)["numpy"])
+        seconds = median(alternating({"numpy": sampler(partial(by_numpy, optimize))}, 64, 0.5)["numpy"])
         row += [duration(seconds), f"{seconds / timing.median_s:.1f}x"]
     return row
 

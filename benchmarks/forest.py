@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.landscapes import Configuration, Evidence, Problem
-from feinsum.candidates.predicted import Oracle, adapted, favourites
+from feinsum.candidates.predicted import Oracle, adapted, top_predictions
 from feinsum.canonicalization import parse_key
 from feinsum.cost.features import SPACE, Features
 from feinsum.cost.model import CostModel, Forest, columns_of, prior
@@ -206,7 +206,7 @@ def _chosen(
     expected: list[tuple[float, dict[Any, float]]] = []
     for here, _ in measured:
         try:
-            found = favourites(here, [s], share=math.inf, model=model)
+            found = top_predictions(here, [s], share=math.inf, model=model)
             expected.append((found[0].expected_s, dict(_expected(here, s, model, winners))))
         except (FeinsumError, IndexError):
             continue

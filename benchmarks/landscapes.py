@@ -113,7 +113,7 @@ def _lines(evidence: Evidence, problem: Problem) -> Iterator[str]:
 def read_records(place: str) -> Iterator[TuningRecord]:
     """The records of a file of JSON Lines, or of a database by path or URL."""
     if place.endswith(".jsonl"):
-        for _, entry in jsonl.read(place):
+        for _, entry in jsonl.read_records(place):
             if isinstance(entry, TuningRecord):
                 yield entry
         return

@@ -102,7 +102,7 @@ def sample_of(run: Way, finish: Way, runs: int) -> float:
     return (time.perf_counter() - begin) / runs
 
 
-def in_turns(samplers: Mapping[str, Sampler], rounds: int, seconds: float = float("inf")) -> dict[str, list[float]]:
+def alternating(samplers: Mapping[str, Sampler], rounds: int, seconds: float = float("inf")) -> dict[str, list[float]]:
     """Samples of each, one a round for so many rounds, but for a first one that does not count."""
     race = take_rounds(samplers, seconds, rounds + 1)
     return {name: [r[name] for r in race.rounds[1:] or race.rounds] for name in race.names}
@@ -113,11 +113,11 @@ def take_rounds(samplers: Mapping[str, Sampler], seconds: float, rounds: int = 6
     return run_race(samplers, seconds=seconds, looks=(rounds,))
 
 
-class Contest:
+class Comparison:
     """A command that races ways in one process; a subclass says which, and its module's docstring is the help.
 
     :cvar peers: the names of peers by the kind of device.
-    :cvar more: options besides those of every contest, as ``add_argument`` takes them.
+    :cvar more: options besides those of every comparison, as ``add_argument`` takes them.
     """
 
     command: ClassVar[str]
@@ -181,16 +181,16 @@ class Contest:
         add("--only", default="", help="cases whose name has one of these texts in it, with commas between")
         add("--out", help="a file to which a row is added for each case")
         options = parser.parse_args()
-        contest = cls(fe.device(options.device), options)
-        versions, rows = peer_versions(contest.names), []
+        comparison = cls(fe.device(options.device), options)
+        versions, rows = peer_versions(comparison.names), []
         warnings.simplefilter("ignore")  # of libraries, at every case
-        for case in contest.cases():
+        for case in comparison.cases():
             if not any(text in case.name for text in options.only.split(",")):
                 continue
-            race = take_rounds(contest.samplers(case), options.seconds)
+            race = take_rounds(comparison.samplers(case), options.seconds)
             seconds = {name: float(np.median([r[name] for r in race.rounds if name in r])) for name in race.names}
             found = {"case": case.name, "seconds": seconds, "rounds": len(race.rounds)}
-            rows.append(stamp(cls.command, contest.device, versions, found | contest.told(case, race, seconds)))
+            rows.append(stamp(cls.command, comparison.device, versions, found | comparison.told(case, race, seconds)))
             keep(options.out, rows[-1])
             print(f"{case.name}: " + ", ".join(f"{k} {v * 1e3:.3f} ms" for k, v in seconds.items()), flush=True)
         show(rows)
@@ -323,7 +323,7 @@ def measure(
         told = _begin(engines, directory, options)
         running = [engine for engine in engines if told[engine.name]["status"] == "ok"]
         with alone():
-            turns, peaks = _take_turns(partial(_peaks, engines[0], device, options), running, told, options)
+            turns, peaks = _alternate(partial(_peaks, engines[0], device, options), running, told, options)
     for name, taken in turns.items():
         if told[name]["status"] == "ok":
             told[name] |= summary(taken)
@@ -386,7 +386,7 @@ def _answer(ask: Callable[[EngineProcess], dict[str, Any]], engine: EngineProces
         return {"status": "failed", "message": str(error)}
 
 
-def _take_turns(
+def _alternate(
     ask_peaks: Callable[[], dict[str, float]],
     running: list[EngineProcess],
     told: dict[str, dict[str, Any]],

@@ -45,7 +45,7 @@ from feinsum.errors import (
     ValidationError,
 )
 from feinsum.generate import generate
-from feinsum.interrupts import load as _load
+from feinsum.interrupts import load_module as _load
 from feinsum.query import query
 from feinsum.space import Problem, TransformSpace, space
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from feinsum.tune.report import TuningReport
     from feinsum.tune.timeit import timeit
 
-_checkout.serve()
+_checkout.serve_checkout()
 _backend.register()
 
 _LAZY = {

@@ -24,20 +24,20 @@ _BACKEND = "feinsum.interop.opt_einsum_backend"
 def register() -> None:
     """Tell opt_einsum now, or when it is loaded."""
     if _DISPATCH in sys.modules:
-        _tell(sys.modules[_DISPATCH])
+        _tell_backend(sys.modules[_DISPATCH])
     else:
         sys.meta_path.insert(0, watch := _Watch())
         lasts("sys.meta_path", watch.leave)
 
 
-def _tell(dispatch: Any) -> None:
+def _tell_backend(dispatch: Any) -> None:
     aliases = getattr(dispatch, "_aliases", None)  # opt_einsum 3.4 has no public way
     if isinstance(aliases, dict) and aliases.setdefault("feinsum", _BACKEND) == _BACKEND:
         lasts(f"{_DISPATCH}:_aliases", lambda: aliases.pop("feinsum", None))
 
 
 class _Watch(MetaPathFinder):
-    """A finder that finds one module as the others do, and has :func:`_tell` called after it is loaded."""
+    """A finder that finds one module as the others do, and has :func:`_tell_backend` called after it is loaded."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _DISPATCH:
@@ -57,4 +57,4 @@ class _Watch(MetaPathFinder):
 def _execute(loader: Any, module: ModuleType) -> None:
     del loader.exec_module  # and so it has the method of its class again
     loader.exec_module(module)
-    _tell(module)
+    _tell_backend(module)

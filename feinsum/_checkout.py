@@ -37,7 +37,7 @@ def _packages(extra: str) -> list[str]:
     return [name.strip() for name, _, marker in split if mark.search(marker)] or [f".[{extra}]"]
 
 
-def serve() -> None:
+def serve_checkout() -> None:
     """Have the rooms beside this package imported as parts of it, if this is a checkout.
 
     No finder knows them: that of an editable installation may be of another checkout.

@@ -62,7 +62,7 @@ class TimedStep:
         self.subject, self.task = subject, task
         self.limit_s = limit_s() / (_ANSWER_SHARE if answer else 1)
         self.waited_s = 0.0
-        self._work: _Work | None = None
+        self._work: _ThreadTask | None = None
 
     def __enter__(self) -> TimedStep:
         self._work = getattr(_here, "work", None)
@@ -79,7 +79,7 @@ class TimedStep:
 
 _here = threading.local()
 _overdue: set[Hashable] = set()
-_working: weakref.WeakSet[_Work] = weakref.WeakSet()
+_working: weakref.WeakSet[_ThreadTask] = weakref.WeakSet()
 
 
 def limit_s() -> float:
@@ -122,7 +122,7 @@ def none_overdue() -> bool:
     return not _overdue
 
 
-def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+def run_in_thread(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of a task that a thread of its own does, while this one waits; what this one raises ends the wait at once.
 
     The task begins anew if a step takes too long, so it asks :func:`is_overdue` first and can be done twice.
@@ -132,7 +132,7 @@ def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     if getattr(_here, "work", None) is not None or calling.is_ending:
         return task(*args, **kwargs)
     while True:
-        work = _Work(lambda: task(*args, **kwargs))
+        work = _ThreadTask(lambda: task(*args, **kwargs))
         try:
             if not work.start():
                 return task(*args, **kwargs)
@@ -151,7 +151,7 @@ def apart(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         _overdue.add(late.subject)
 
 
-class _Work:
+class _ThreadTask:
     """A task on a thread of its own.
 
     :ivar steps: those that it is in, outer ones first.

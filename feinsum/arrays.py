@@ -76,7 +76,7 @@ def array(name: str, shape: Axis | Iterable[Axis], dtype: Any = "float64") -> Ar
             f"{name!r} cannot name an array; use an identifier of C that is no keyword and does not begin with '_'"
         )
     axes: tuple[Any, ...] = tuple(shape) if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
-    return Array(name, tuple(_axis(axis, k, name) for k, axis in enumerate(axes)), _dtype(dtype, name))
+    return Array(name, tuple(_checked_axis(axis, k, name) for k, axis in enumerate(axes)), _checked_dtype(dtype, name))
 
 
 def is_identifier(name: object) -> bool:
@@ -107,7 +107,7 @@ def format_axis(axis: Axis) -> str:
     return "∞" if axis == math.inf else str(axis)
 
 
-def _axis(axis: Any, k: int, name: str) -> Axis:
+def _checked_axis(axis: Any, k: int, name: str) -> Axis:
     if isinstance(axis, str):
         if not is_identifier(axis):
             meant = f"; write the shape ({', '.join(axes)})" if (axes := axes_in(axis)) else ""
@@ -124,7 +124,7 @@ def _axis(axis: Any, k: int, name: str) -> Axis:
     return int(axis.__index__())
 
 
-def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
+def _checked_dtype(dtype: Any, name: str) -> np.dtype[Any]:
     try:
         result: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError) as error:

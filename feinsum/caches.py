@@ -29,12 +29,12 @@ _SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT 
 
 def go_round_damage() -> None:
     """Let the persistent dictionaries of pytools, in all of this process, do without files that cannot be used."""
-    replace("pytools.persistent_dict:_PersistentDictBase.__init__", _opened)
+    replace("pytools.persistent_dict:_PersistentDictBase.__init__", _open_once)
     replace("pytools.persistent_dict:_PersistentDictBase._exec_sql_fn", _executed)
-    replace("pytools.persistent_dict:WriteOncePersistentDict._fetch_uncached", _fetched)
+    replace("pytools.persistent_dict:WriteOncePersistentDict._fetch_uncached", _fetch_once)
 
 
-def _opened(init: Callable[..., None]) -> Callable[..., None]:
+def _open_once(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def opened(self: Any, *arguments: Any, **options: Any) -> None:
         self._is_new = True
@@ -62,7 +62,7 @@ def _executed(execute: Callable[[Any, Callable[[], Any]], Any]) -> Callable[[Any
     return executed
 
 
-def _fetched(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+def _fetch_once(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
     @functools.wraps(fetch)
     def fetched(self: Any, key: str) -> Any:
         try:
@@ -77,7 +77,7 @@ def _fetched(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
 
 
 @functools.lru_cache(maxsize=16)
-def _warn(directory: str, why: str) -> None:
+def _warn_once(directory: str, why: str) -> None:
     """Once, for a directory has a file for every cache."""
     _log.warning("caches in %s cannot be used (%s), which costs time only; delete damaged ones", directory, why)
 
@@ -85,7 +85,7 @@ def _warn(directory: str, why: str) -> None:
 def _go_round(cache: Any, error: Exception) -> None:
     """Give a dictionary an empty table in memory, and name the file that it did without."""
     _log.info("%s is gone round: %s", cache.filename, error)
-    _warn(cache.container_dir, str(error))
+    _warn_once(cache.container_dir, str(error))
     cache.mutex = threading.Lock()
     cache.conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     cache.conn.execute(_SCHEMA)

@@ -17,7 +17,7 @@ from feinsum.subscripts import Subscripts
 
 
 @dataclass(frozen=True)
-class Step:
+class ContractionStep:
     """One contraction of a schedule.
 
     :ivar operands: what it contracts: k < n is operand k of the einsum, n + s is the result of step s.
@@ -35,7 +35,7 @@ class ContractionSchedule:
     :ivar steps: the contractions, in order.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ContractionStep, ...]
 
     def check(self, indexing: Subscripts) -> None:
         """Check that the steps evaluate `indexing`.
@@ -60,14 +60,14 @@ class ContractionSchedule:
     def rename(self, letters: Mapping[str, str], operands: Sequence[int]) -> ContractionSchedule:
         """The same steps for an einsum in other letters, whose operand k is operand ``operands[k]`` of this one.
 
-        >>> one = ContractionSchedule((Step((0, 1), Subscripts(("ij", "j"), "i")),))
+        >>> one = ContractionSchedule((ContractionStep((0, 1), Subscripts(("ij", "j"), "i")),))
         >>> [(s.operands, str(s.indexing)) for s in one.rename({"i": "a", "j": "b"}, (1, 0)).steps]
         [((1, 0), 'ab,b->a')]
         """
         place = {old: new for new, old in enumerate(operands)}
         return ContractionSchedule(
             tuple(
-                Step(tuple(place.get(k, k) for k in step.operands), step.indexing.rename(dict(letters)))
+                ContractionStep(tuple(place.get(k, k) for k in step.operands), step.indexing.rename(dict(letters)))
                 for step in self.steps
             )
         )
@@ -75,7 +75,7 @@ class ContractionSchedule:
 
 def fused_schedule(e: BatchedEinsum) -> ContractionSchedule:
     """All operands at once, in one loop nest."""
-    return ContractionSchedule((Step(tuple(range(e.n)), e.indexing),))
+    return ContractionSchedule((ContractionStep(tuple(range(e.n)), e.indexing),))
 
 
 def pairwise_schedule(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> ContractionSchedule:
@@ -89,14 +89,16 @@ def pairwise_schedule(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) 
     [((1, 2), 'jk,k->j'), ((0, 3), 'ij,j->i')]
     """
     pool = [(k, letters) for k, letters in enumerate(e.indexing.inputs)]
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     for positions in contraction_path(e, e.resolve(sizes)):
         taken = [pool[k] for k in positions]
         pool = [term for k, term in enumerate(pool) if k not in positions]
         needed = set(e.indexing.output).union(*(letters for _, letters in pool))
         involved = dict.fromkeys("".join(letters for _, letters in taken))
         output = "".join(letter for letter in involved if letter in needed) if pool else e.indexing.output
-        steps.append(Step(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output)))
+        steps.append(
+            ContractionStep(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output))
+        )
         pool.append((e.n + len(steps) - 1, output))
     return ContractionSchedule(tuple(steps))
 
@@ -138,7 +140,7 @@ def step_einsums(e: BatchedEinsum, schedule: ContractionSchedule) -> tuple[Batch
     return tuple(found)
 
 
-def aligned(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
+def with_aligned_axes(schedule: ContractionSchedule, indexing: Subscripts) -> ContractionSchedule:
     """The same steps, the axes of partial results ordered for the steps that read them, so that lanes run through them all.
 
     First the indices in common with the output and other operands, then the summed ones, then the rest of the output.
@@ -162,6 +164,6 @@ def with_results(schedule: ContractionSchedule, indexing: Subscripts, outputs: S
     terms = dict(enumerate(indexing.inputs))
     steps = []
     for step, output in zip(schedule.steps, outputs, strict=True):
-        steps.append(Step(step.operands, Subscripts(tuple(terms[k] for k in step.operands), output)))
+        steps.append(ContractionStep(step.operands, Subscripts(tuple(terms[k] for k in step.operands), output)))
         terms[len(indexing.inputs) + len(steps) - 1] = output
     return ContractionSchedule(tuple(steps))

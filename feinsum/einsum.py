@@ -17,10 +17,10 @@ import numpy as np
 from feinsum.arrays import DTYPES, Array, Axis, array, format_axis, is_identifier
 from feinsum.axes import group_long_axes
 from feinsum.epilogue import Epilogue, check_types, uses_of
-from feinsum.epilogue.text import parse
-from feinsum.epilogue.tree import Read, Sum, walk
+from feinsum.epilogue.text import parse_tree
+from feinsum.epilogue.tree import Read, Sum, walk_tree
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
-from feinsum.lengths import check_repeated, common_lengths, resolve
+from feinsum.lengths import check_repeated, common_lengths, resolve_lengths
 from feinsum.subscripts import INDEX_LETTERS, Subscripts, from_interleaved, parse_subscripts
 
 __all__ = ["DTYPES", "Array", "Axis", "BatchedEinsum", "array", "batched_einsum", "einsum", "format_axis", "is_identifier"]
@@ -50,7 +50,7 @@ class BatchedEinsum:
             if len(row) != self.n:
                 raise SubscriptError(f"row {i} has {len(row)} operands but '{self.subscripts}' has {self.n}")
         _settle_epilogues(self)
-        _check_names(self)
+        _check_array_names(self)
         _check_axes(self)
         for own, dtype in zip(self.epilogues, self.dtypes, strict=False):
             if own is not None:
@@ -168,13 +168,13 @@ class BatchedEinsum:
         :param sizes: lengths by name of long axis, or by index letter where no axis has that name.
         :raises ShapeError: if a long axis has no length, a key is neither, or two lengths contradict each other.
         """
-        lengths = resolve(self.subscripts, self.index_sizes, sizes)
+        lengths = resolve_lengths(self.subscripts, self.index_sizes, sizes)
         if len(self.array_uses) > len(self.arrays):
             check_repeated(self.subscripts, self.array_uses, lengths)
         return lengths
 
     def sizes_from(self, lengths: Mapping[str, int]) -> dict[str, int]:
-        """The inverse of :meth:`resolve`: lengths by long axis from the length of every index."""
+        """The inverse of :meth:`resolve_lengths`: lengths by long axis from the length of every index."""
         axes = self.index_sizes.items()
         return {x if isinstance(x, str) else at: lengths[at] for at, x in axes if not isinstance(x, int)}
 
@@ -236,8 +236,8 @@ class BatchedEinsum:
                 raise SubscriptError(f"{name} is {given!r}; what an epilogue reads is made by feinsum.array")
         own = {a.name: a for a in self.arrays} | arrays
         rows = self.b if isinstance(text, str) else 1
-        written = [None if t is None else parse(t, self.indexing.output, own, rows) for t in texts]
-        read = {node.array for one in written if one for node in walk(one) if isinstance(node, Read)}
+        written = [None if t is None else parse_tree(t, self.indexing.output, own, rows) for t in texts]
+        read = {node.array for one in written if one for node in walk_tree(one) if isinstance(node, Read)}
         idle = [name for name, a in arrays.items() if a not in read]
         if idle:
             raise SubscriptError(f"'{idle[0]}' is given, but the epilogue '{text}' does not read it")
@@ -371,7 +371,7 @@ def _settle_epilogues(e: BatchedEinsum) -> None:
         raise SubscriptError(f"{len(e.epilogues)} epilogues for the {e.b} rows of '{e.subscripts}'; there is one for each")
 
 
-def _check_names(e: BatchedEinsum) -> None:
+def _check_array_names(e: BatchedEinsum) -> None:
     """Refuse two arrays of one name, one array twice in an entry, and an array or scalar named like something else."""
     known: dict[str, Array] = {}
     for i, row in enumerate(e.args):
@@ -462,7 +462,7 @@ def batched_einsum(subscripts: str, rows: Iterable[Iterable[Any]]) -> BatchedEin
                 f"row {i} is the array '{row.name}', not a list of operands; write [[...]] for a single row"
             )
     matrix = tuple(
-        tuple(_entry(operand, f"operand {k} of row {i}", data) for k, operand in enumerate(row))
+        tuple(_matrix_entry(operand, f"operand {k} of row {i}", data) for k, operand in enumerate(row))
         for i, row in enumerate(rows)
     )
     made = {a.name: a for _, a in data.values()}
@@ -485,10 +485,10 @@ def batched_einsum(subscripts: str, rows: Iterable[Iterable[Any]]) -> BatchedEin
     return _broadcast(subscripts, indexing, matrix)
 
 
-def _entry(operand: Any, where: str, data: dict[int, tuple[Any, Array]]) -> tuple[Array, ...]:
+def _matrix_entry(operand: Any, where: str, data: dict[int, tuple[Any, Array]]) -> tuple[Array, ...]:
     """The arrays of one entry of the matrix, by name; `data` maps the id of an object that holds data to both."""
     if isinstance(operand, (tuple, set, frozenset)):
-        members = [a for part in operand for a in _entry(part, where, data)]
+        members = [a for part in operand for a in _matrix_entry(part, where, data)]
         if not members:
             raise SubscriptError(f"{where} is an empty set of arrays")
         return tuple(sorted(members, key=lambda a: a.name))

@@ -26,30 +26,30 @@ def count_flops(e: BatchedEinsum, lengths: Mapping[str, int], method: str) -> in
         finishing = sum(w * own.operations for w, own in zip(_weights(e), e.epilogues, strict=False) if own)
         return count_flops(e.bare, lengths, method) + finishing * math.prod(lengths[x] for x in e.indexing.output)
     if method == "naive":
-        return _products(e, lengths) + sum(_weights(e)) * e.n * math.prod(lengths.values())
+        return _subset_products(e, lengths) + sum(_weights(e)) * e.n * math.prod(lengths.values())
     if method == "pairwise":
         rows = (BatchedEinsum(e.indexing, (row,)) for row in e.args)
         return sum(count_flops(row, lengths, "shared") for row in rows)
     if method != "shared":
         raise ValueError(f"method is {method!r}; it is 'shared', 'pairwise' or 'naive'")
-    return _cheapest(e, tuple(lengths.items()))[0]
+    return _cheapest_path(e, tuple(lengths.items()))[0]
 
 
 def contraction_path(e: BatchedEinsum, lengths: Mapping[str, int]) -> Path:
     """The order of pairwise contractions with the fewest operations, a partial result that rows share counted once."""
-    return _cheapest(e.bare, tuple(lengths.items()))[1]
+    return _cheapest_path(e.bare, tuple(lengths.items()))[1]
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(e: BatchedEinsum, items: tuple[tuple[str, int], ...]) -> tuple[int, Path]:
+def _cheapest_path(e: BatchedEinsum, items: tuple[tuple[str, int], ...]) -> tuple[int, Path]:
     lengths = dict(items)
-    return min((_cost(e, lengths, path), path) for path in _candidates(e, lengths))
+    return min((_cost(e, lengths, path), path) for path in _candidate_orders(e, lengths))
 
 
-def _candidates(e: BatchedEinsum, lengths: Mapping[str, int]) -> Iterator[Path]:
+def _candidate_orders(e: BatchedEinsum, lengths: Mapping[str, int]) -> Iterator[Path]:
     """Every order for few operands; for more, those of two searches, since either can miss the best."""
     if e.n <= _ENUMERATED_UP_TO:
-        yield from _orders(e.n)
+        yield from _pairwise_orders(e.n)
         return
     import opt_einsum
 
@@ -59,19 +59,19 @@ def _candidates(e: BatchedEinsum, lengths: Mapping[str, int]) -> Iterator[Path]:
         yield tuple(tuple(step) for step in path)
 
 
-def _orders(n: int) -> Iterator[Path]:
+def _pairwise_orders(n: int) -> Iterator[Path]:
     if n <= 2:
         yield (tuple(range(n)),)
         return
     for pair in combinations(range(n), 2):
-        for rest in _orders(n - 1):
+        for rest in _pairwise_orders(n - 1):
             yield (pair, *rest)
 
 
 def _cost(e: BatchedEinsum, lengths: Mapping[str, int], path: Path) -> int:
-    steps = _steps(e, lengths, path)
+    steps = _path_steps(e, lengths, path)
     seen = set()
-    total = _products(e, lengths)
+    total = _subset_products(e, lengths)
     for i, (row, weight) in enumerate(zip(e.args, _weights(e), strict=True)):
         for members, kept, cost in steps:
             result = (frozenset((k, row[k]) for k in members), kept, i if len(members) == e.n else None)
@@ -86,7 +86,7 @@ def _weights(e: BatchedEinsum) -> list[int]:
     return [4 if np.issubdtype(dtype, np.complexfloating) else 1 for dtype in e.row_dtypes]
 
 
-def _products(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
+def _subset_products(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
     """Operations that multiply the arrays of each set once."""
     return sum(
         weight * (len(entry) - 1) * math.prod(lengths[letter] for letter in letters)
@@ -95,7 +95,9 @@ def _products(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
     )
 
 
-def _steps(e: BatchedEinsum, lengths: Mapping[str, int], path: Path) -> list[tuple[frozenset[int], frozenset[str], int]]:
+def _path_steps(
+    e: BatchedEinsum, lengths: Mapping[str, int], path: Path
+) -> list[tuple[frozenset[int], frozenset[str], int]]:
     """The operands gathered by each step of `path`, the indices its result keeps, and its cost for reals."""
     pool = [(frozenset([k]), frozenset(letters)) for k, letters in enumerate(e.indexing.inputs)]
     steps = []

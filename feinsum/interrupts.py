@@ -55,7 +55,7 @@ def deferred() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def load(name: str) -> ModuleType:
+def load_module(name: str) -> ModuleType:
     """A module; if nobody imported it yet, it is imported without interruption; damaged caches do not matter to it.
 
     One thread imports at a time: Python 3.11 to 3.14 let a thread import ``a.b`` while another is half through ``a``.

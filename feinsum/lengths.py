@@ -34,7 +34,7 @@ def common_lengths(placed: Iterable[tuple[str, Array, str]], subscripts: str) ->
     return sizes
 
 
-def resolve(subscripts: str, axes: Mapping[str, Axis], sizes: Mapping[str, int] | None) -> dict[str, int]:
+def resolve_lengths(subscripts: str, axes: Mapping[str, Axis], sizes: Mapping[str, int] | None) -> dict[str, int]:
     """The length of every index, see :meth:`feinsum.BatchedEinsum.resolve`; `axes` has the axis of each."""
     require_mapping(sizes)
     known = _long_axes(subscripts, axes, sizes or {})

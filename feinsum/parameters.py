@@ -18,7 +18,7 @@ _KEY = "parameter"
 
 
 @dataclass(frozen=True)
-class Parameter:
+class PlanParameter:
     """The meaning of a field of a plan.
 
     :ivar prose: one or two sentences; with units, and what 0 or ``"none"`` stand for.
@@ -39,15 +39,15 @@ def described(
     default: Any = MISSING,
     default_factory: Callable[[], Any] | Any = MISSING,
 ) -> Any:
-    """A field of a plan with its meaning; see :class:`Parameter`."""
+    """A field of a plan with its meaning; see :class:`PlanParameter`."""
     names = (parameter,) if isinstance(parameter, str) else parameter
-    metadata = {_KEY: Parameter(" ".join(prose.split()), word, names)}
+    metadata = {_KEY: PlanParameter(" ".join(prose.split()), word, names)}
     if default_factory is not MISSING:
         return field(default_factory=default_factory, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def described_fields(plan: type) -> dict[str, Parameter]:
+def described_fields(plan: type) -> dict[str, PlanParameter]:
     """Field of a plan -> its meaning, for the fields that state one."""
     return {f.name: f.metadata[_KEY] for f in fields(plan) if _KEY in f.metadata}
 
@@ -62,9 +62,9 @@ def parts_of(plan: type) -> tuple[type, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def described_parameters(plan: type) -> Mapping[str, tuple[Parameter, ...]]:
+def described_parameters(plan: type) -> Mapping[str, tuple[PlanParameter, ...]]:
     """Parameter of configurations -> the meanings of the fields that it decides, including those of the parts of a plan."""
-    found: dict[str, tuple[Parameter, ...]] = {}
+    found: dict[str, tuple[PlanParameter, ...]] = {}
     for part in parts_of(plan):
         for meaning in described_fields(part).values():
             for name in meaning.names:

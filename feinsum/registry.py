@@ -21,10 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from feinsum.apart import TimedStep, apart, is_overdue
+from feinsum.apart import TimedStep, is_overdue, run_in_thread
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError, is_shortage
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 from feinsum.space import Missed, TransformSpace
 from feinsum.space.attempts import asking, is_deadly
 
@@ -41,12 +41,12 @@ def spaces() -> tuple[TransformSpace, ...]:
 
     :raises TransformError: if two spaces have one name.
     """
-    return apart(_every)
+    return run_in_thread(_every_space)
 
 
-def _every() -> tuple[TransformSpace, ...]:
+def _every_space() -> tuple[TransformSpace, ...]:
     found: dict[str, TransformSpace] = {}
-    for candidate in (*_own(), *_contributed(), *_of_files()):
+    for candidate in (*_own_spaces(), *_contributed(), *_of_files()):
         if found.setdefault(candidate.name, candidate) is not candidate:
             raise TransformError(f"two transform spaces are named '{candidate.name}'; rename one of them")
     return tuple(sorted(found.values(), key=lambda s: (-s.rank, s.name)))
@@ -64,7 +64,7 @@ def find_space(name: str) -> TransformSpace:
 
 
 def matching_spaces(e: BatchedEinsum) -> tuple[TransformSpace, ...]:
-    """The spaces whose pattern an einsum plays, most specific first; the generic space is always among them.
+    """The spaces whose pattern an einsum matches, most specific first; the generic space is always among them.
 
     One that fails when asked is left out, with a warning, and so is one that took too long to answer before.
     """
@@ -91,10 +91,10 @@ def add_file(path: str | os.PathLike[str]) -> None:
 
 def file_digests() -> list[tuple[str, str]]:
     """The files of ``FEINSUM_TRANSFORMS`` with a digest of what is in each, empty for one that cannot be read."""
-    return [(path, _digest(path)) for path in _files()]
+    return [(path, _file_digest(path)) for path in _files()]
 
 
-def _digest(path: str) -> str:
+def _file_digest(path: str) -> str:
     try:
         return blake2b(Path(path).read_bytes(), digest_size=8).hexdigest()
     except OSError:
@@ -108,37 +108,38 @@ def name_everywhere(s: TransformSpace | str) -> str:
     """
     if isinstance(s, str):
         return s
-    if not any(_origin(s) == _origin(known) for known in spaces()):
+    if not any(_space_origin(s) == _space_origin(known) for known in spaces()):
         raise TransformError(
-            f"space '{s.name}' of {_origin(s)[2]} is not known to worker processes; call feinsum.registry.add_file on the"
+            f"space '{s.name}' of {_space_origin(s)[2]} is not known to worker processes; call"
+            " feinsum.registry.add_file on the"
             f" file that declares it, name the file in {VARIABLE}, or install its module with an entry point of the group"
             f" '{ENTRY_POINT_GROUP}'; a cell of a notebook has to be written to a file"
         )
     return s.name
 
 
-def _origin(s: TransformSpace) -> tuple[str, int, str]:
+def _space_origin(s: TransformSpace) -> tuple[str, int, str]:
     return s.name, s.version, os.path.realpath(s.function.__code__.co_filename)
 
 
-def _own() -> Iterable[TransformSpace]:
-    package = load("feinsum.transforms")
-    for module in _modules(package.__path__, package.__name__):
-        yield from _spaces_of(_loaded(module, partial(load, module)))
+def _own_spaces() -> Iterable[TransformSpace]:
+    package = load_module("feinsum.transforms")
+    for module in _module_names(package.__path__, package.__name__):
+        yield from _spaces_of(_loaded_space(module, partial(load_module, module)))
 
 
-def _modules(places: Iterable[str], package: str) -> Iterator[str]:
+def _module_names(places: Iterable[str], package: str) -> Iterator[str]:
     """The names of all modules of a package and of the packages in it, without importing any."""
     for module in pkgutil.iter_modules(places):
         name = f"{package}.{module.name}"
         yield name
         if module.ispkg:
-            yield from _modules([os.path.join(place, module.name) for place in places], name)
+            yield from _module_names([os.path.join(place, module.name) for place in places], name)
 
 
 def _contributed() -> Iterable[TransformSpace]:
     for entry in entry_points(group=ENTRY_POINT_GROUP):
-        loaded = _loaded(entry.value, entry.load)
+        loaded = _loaded_space(entry.value, entry.load)
         if loaded is None or isinstance(loaded, (TransformSpace, ModuleType)):
             yield from (loaded,) if isinstance(loaded, TransformSpace) else _spaces_of(loaded)
         else:
@@ -147,7 +148,7 @@ def _contributed() -> Iterable[TransformSpace]:
 
 def _of_files() -> Iterable[TransformSpace]:
     for path in _files():
-        yield from _spaces_of(_loaded(path, partial(_run_file, path), f"{path} {_digest(path)}"))
+        yield from _spaces_of(_loaded_space(path, partial(_run_file, path), f"{path} {_file_digest(path)}"))
 
 
 def _files() -> list[str]:
@@ -156,7 +157,7 @@ def _files() -> list[str]:
 
 def _run_file(path: str) -> ModuleType:
     """The module in a file, under a name that changes with its content, since kernels are cached by it."""
-    name = f"feinsum_file_{_digest(path)}"
+    name = f"feinsum_file_{_file_digest(path)}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TransformError("this is no file of Python, whose name ends in .py")
@@ -165,7 +166,7 @@ def _run_file(path: str) -> ModuleType:
     return module
 
 
-def _loaded(name: str, load: Callable[[], Any], code: str = "") -> Any:
+def _loaded_space(name: str, load: Callable[[], Any], code: str = "") -> Any:
     """The result of `load`; None, with a warning that names file and line, if it fails, as all other spaces go on.
 
     :param code: the file with a digest of what is in it, so that it is tried again once it is mended; else the module.
@@ -181,12 +182,12 @@ def _loaded(name: str, load: Callable[[], Any], code: str = "") -> Any:
             raise
         what = error.msg if isinstance(error, SyntaxError) else error
         logger.warning(
-            "the transform spaces of '%s' cannot be loaded: %s: %s%s", name, type(error).__name__, what, _place(error)
+            "the transform spaces of '%s' cannot be loaded: %s: %s%s", name, type(error).__name__, what, _error_line(error)
         )
         return None
 
 
-def _place(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """The line of a module at which its import failed, as `` (file, line n)``."""
     if isinstance(error, SyntaxError):
         return f" ({error.filename}, line {error.lineno})"

@@ -75,7 +75,7 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
     >>> str(parse_subscripts("...ij,...jk->...ik", ranks=(3, 3)))
     'aij,ajk->aik'
     """
-    return Subscripts(*_terms(text, ranks, more=False))
+    return Subscripts(*_operand_terms(text, ranks, more=False))
 
 
 def parse_symbols(text: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]:
@@ -88,7 +88,7 @@ def parse_symbols(text: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str
     >>> parse_symbols("i...->i", (3,))
     (('iab',), 'i')
     """
-    inputs, output = _terms(text, ranks, more=True)
+    inputs, output = _operand_terms(text, ranks, more=True)
     _check_output(inputs, output)
     return inputs, output
 
@@ -103,7 +103,7 @@ def _check_output(inputs: Sequence[str], output: str) -> None:
             raise SubscriptError(f"output index {letter!r} of '{text}' occurs in no operand; drop it or give it to one")
 
 
-def _terms(text: str, ranks: Sequence[int] | None, more: bool) -> tuple[tuple[str, ...], str]:
+def _operand_terms(text: str, ranks: Sequence[int] | None, more: bool) -> tuple[tuple[str, ...], str]:
     """The terms of the operands and of the output; `more` if there may be more indices than letters."""
     if not isinstance(text, str):
         raise SubscriptError(f"subscripts are text such as 'ij,jk->ik', not {type(text).__name__}")
@@ -124,7 +124,7 @@ def _terms(text: str, ranks: Sequence[int] | None, more: bool) -> tuple[tuple[st
             depths[k] = ranks[k] - named
         if ranks is not None and (depths[k] < 0 or named + depths[k] != ranks[k]):
             raise SubscriptError(f"operand {k} is '{terms[k]}' in '{text}' but has {ranks[k]} axes")
-    return _expand(text, heads, depths, output, more)
+    return _expand_ellipsis(text, heads, depths, output, more)
 
 
 def _split_ellipsis(term: str, where: str, text: str, more: bool) -> tuple[str, str | None]:
@@ -138,7 +138,7 @@ def _split_ellipsis(term: str, where: str, text: str, more: bool) -> tuple[str, 
     return before, (after if dots else None)
 
 
-def _expand(
+def _expand_ellipsis(
     text: str, heads: list[tuple[str, str | None]], depths: list[int], output: tuple[str, str | None] | None, more: bool
 ) -> tuple[tuple[str, ...], str]:
     """Give the axes of the ellipsis letters of their own, aligned at the right as broadcasting does."""
@@ -178,13 +178,13 @@ def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] 
     >>> from_interleaved([[0, 1], [1, 2]], None)
     'ab,bc->ac'
     """
-    terms = [_letters(term, f"operand {k}") for k, term in enumerate(axes)]
+    terms = [_term_letters(term, f"operand {k}") for k, term in enumerate(axes)]
     if output is None:
         counts = Counter("".join(terms).replace(".", ""))
         dots = "..." if any("..." in term for term in terms) else ""
         target = dots + "".join(letter for letter in INDEX_LETTERS if counts[letter] == 1)
     else:
-        target = _letters(output, "the output")
+        target = _term_letters(output, "the output")
     return f"{','.join(terms)}->{target}"
 
 
@@ -200,8 +200,8 @@ def from_names(axes: Sequence[Iterable[object]], output: Iterable[object] | None
         indices = sorted(counts)  # type: ignore[type-var]
     except TypeError:  # what is no list, or no index, is named there
         return from_interleaved(axes, output)
-    further = all(isinstance(x, str) for x in indices) or any(_number(x) >= len(INDEX_LETTERS) for x in indices)
-    if not further or any(_number(x) < 0 and not isinstance(x, str) for x in indices):
+    further = all(isinstance(x, str) for x in indices) or any(_index_number(x) >= len(INDEX_LETTERS) for x in indices)
+    if not further or any(_index_number(x) < 0 and not isinstance(x, str) for x in indices):
         return from_interleaved(axes, output)
     names = {x: _symbol(rank) for rank, x in enumerate(indices)} | {Ellipsis: "..."}
     if output is None:
@@ -211,7 +211,7 @@ def from_names(axes: Sequence[Iterable[object]], output: Iterable[object] | None
     return f"{','.join(inputs)}->{target}"
 
 
-def _number(index: object) -> int:
+def _index_number(index: object) -> int:
     """An index of the interleaved form as a number; -1 if it is none."""
     try:
         return operator.index(index)  # type: ignore[arg-type]
@@ -219,15 +219,15 @@ def _number(index: object) -> int:
         return -1
 
 
-def _letters(term: Iterable[object], where: str) -> str:
+def _term_letters(term: Iterable[object], where: str) -> str:
     if not isinstance(term, Iterable) or isinstance(term, str):
         raise SubscriptError(f"the indices of {where} are {term!r}; the interleaved form takes a list of integers")
     letters = []
     for index in term:
         if index is Ellipsis:
             letters.append("...")
-        elif 0 <= _number(index) < len(INDEX_LETTERS):
-            letters.append(INDEX_LETTERS[_number(index)])
+        elif 0 <= _index_number(index) < len(INDEX_LETTERS):
+            letters.append(INDEX_LETTERS[_index_number(index)])
         else:
             array = hasattr(index, "shape")
             found = f"an array in {where}" if array else f"{index!r} in {where}"

@@ -121,9 +121,9 @@ def shown(value: Any) -> Any:
     if isinstance(value, Speaker):
         return value.value
     if isinstance(value, cla.Array):
-        from feinsum.compile.buffers import fetched
+        from feinsum.compile.buffers import device_elements
 
-        return fetched(value, value.queue)
+        return device_elements(value, value.queue)
     return np.asarray(value)
 
 

@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # Hundreds of processes import feinsum, a third of which would go into compiling it where no bytecode is to be written.
     for name in ("FEINSUM_DATABASE", "FEINSUM_DEVICE", "PYTHONDONTWRITEBYTECODE"):
         _session.delenv(name, raising=False)
-    _session.setenv("FEINSUM_HEAT", "1")  # what a heat takes depends on the machine; tests of heats ask for them
+    _session.setenv("FEINSUM_SELECT", "off")  # what it takes depends on the machine; its own tests turn it on
 
     gc.set_threshold(100_000, 20, 20)  # loopy's objects live on; looking through them took a sixth of the time
 
@@ -100,8 +100,8 @@ def cpu(request: pytest.FixtureRequest) -> Device:
 
 
 @pytest.fixture(scope="session")
-def player() -> Device:
-    """A CPU device that can play a sub-group of 32 with shuffles, as :mod:`players` has it do."""
+def simulator() -> Device:
+    """A CPU device that can simulate a sub-group of 32 with shuffles, see :mod:`simulated_units`."""
     import feinsum as fe
     from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 

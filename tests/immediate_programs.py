@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tensor_programs import Example
 
 from feinsum.languages.immediate.marks import Marks, marked
-from feinsum.languages.immediate.syntax import Function
-from feinsum.languages.immediate.types import SCALARS, Group, Memref, Scalar, memref
+from feinsum.languages.immediate.syntax import ImmediateFunction
+from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, immediate_memref
 
 SAMPLE = """define @fused_kernel(%A: group<memref<f32x16x8>,pointers>,
                      %B: memref<f32x8x8>,
@@ -133,17 +133,17 @@ ADVICE = [
 ]  # fmt: skip
 
 
-def arguments_for(function: Function, rng: np.random.Generator, items: int = 5) -> dict[str, Any]:
+def arguments_for(function: ImmediateFunction, rng: np.random.Generator, items: int = 5) -> dict[str, Any]:
     """Random arguments of a function: small integers as numbers, which sums of products hold exactly."""
     return {p.name.text: _argument(p.type, rng, items) for p in function.parameters}
 
 
 def _argument(type_: Any, rng: np.random.Generator, items: int) -> Any:
-    if isinstance(type_, Scalar):
+    if isinstance(type_, ImmediateScalar):
         return int(rng.integers(0, 3)) if items > 2 else 0
-    if isinstance(type_, Group):
+    if isinstance(type_, MemrefGroup):
         return rng.integers(-4, 5, (items, *type_.memref.shape)).astype(type_.memref.element.dtype)
-    assert isinstance(type_, Memref)
+    assert isinstance(type_, ImmediateMemref)
     low = 0 if type_.element.name[0] == "u" else -4
     return np.asarray(rng.integers(low, 5, type_.shape).astype(type_.element.dtype))
 
@@ -184,10 +184,10 @@ class Writer:
     def letters(self, least: int = 0) -> str:
         return "".join(self.draw(st.permutations("abcd"))[: self.draw(st.integers(least, 3))])
 
-    def memref(self, letters: str, strides: tuple[int, ...] | None = None) -> Memref:
-        return memref(SCALARS[self.element], tuple(self.SIZES[x] for x in letters), strides)
+    def memref(self, letters: str, strides: tuple[int, ...] | None = None) -> ImmediateMemref:
+        return immediate_memref(SCALARS[self.element], tuple(self.SIZES[x] for x in letters), strides)
 
-    def type(self, name: str) -> Memref:
+    def type(self, name: str) -> ImmediateMemref:
         return self.memref(self.tensors[name].letters, self.tensors[name].strides)
 
     def function(self) -> str:
@@ -346,7 +346,7 @@ class Writer:
         self.lines.append(f"axpby {map_} {alpha}, {from_}, {beta}, {target} : {type_} to {to}")
         self.lines.append("}")
 
-    def slice(self, source: str, axis: int, variable: str) -> tuple[str, Memref]:
+    def slice(self, source: str, axis: int, variable: str) -> tuple[str, ImmediateMemref]:
         """A view at the value of a variable, and its type."""
         one = self.tensors[source]
         rest = [k for k in range(len(one.letters)) if k != axis]

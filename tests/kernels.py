@@ -10,7 +10,7 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
-from players import UNOPTIMISED
+from simulated_units import UNOPTIMISED
 
 from feinsum.devices import device
 
@@ -68,8 +68,8 @@ def make_kernel(
 def run(t_unit: lp.TranslationUnit, **inputs: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The arrays that a kernel writes, computed on the CPU device from those that it uses.
 
-    It is built as :data:`players.UNOPTIMISED`, once for several calls in a row.  loopy keeps nothing of it on disk, which
-    would take a quarter of the time again.
+    It is built as :data:`simulated_units.UNOPTIMISED`, once for several calls in a row.  loopy keeps nothing of it on disk,
+    which would take a quarter of the time again.
     """
     with lp.CacheMode(False), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # pyopencl warns of any text in the log of a successful build

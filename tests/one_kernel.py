@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyopencl as cl
 import pyopencl.array as cla
-from players import UNOPTIMISED
+from simulated_units import UNOPTIMISED
 
 import feinsum as fe
 from feinsum.devices.opencl import build_program
@@ -80,7 +80,7 @@ class OneKernel:
         return self
 
     def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Any) -> Any:
-        """As :meth:`feinsum.generate.calls.Bound.enqueue`."""
+        """As :meth:`feinsum.generate.kernel_calls.BoundKernel.enqueue`."""
         return self._launch(queue, buffers, self._bound, wait_for)
 
     def __call__(self, arrays: Mapping[str, cla.Array], out: Any = None, queue: Any = None) -> Any:

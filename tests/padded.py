@@ -12,11 +12,11 @@ from typing import Any
 import loopy as lp
 import numpy as np
 import pyopencl as cl
-from players import build_unoptimised
+from simulated_units import build_unoptimised
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.devices import DeviceProfile
 from feinsum.effects import deprecations_paused
 from feinsum.einsum import BatchedEinsum
@@ -38,7 +38,7 @@ class Case:
 
     :ivar space: the space whose configuration it is; None for what :func:`feinsum.transform` makes.
     :ivar update: whether outputs get ``2*v - 3*out`` of each sum v in place of v.
-    :ivar optimised: whether it is built as for users; else see :data:`players.UNOPTIMISED`.
+    :ivar optimised: whether it is built as for users; else see :data:`simulated_units.UNOPTIMISED`.
     """
 
     space: str | None
@@ -113,7 +113,7 @@ def error(case: Case) -> str | None:
     lengths = e.resolve(case.sizes)
     with deprecations_paused:
         program = generate_program(kernel_of(case, device.profile))
-        executable = build(device.context, program) if case.optimised else build_unoptimised(device, program)
+        executable = build_executable(device.context, program) if case.optimised else build_unoptimised(device, program)
     rng = np.random.default_rng(0)
     values, buffers, views = {}, {}, {}
     shapes = {a.name: tuple(lengths[x] for x in at) for a, at in e.array_uses}

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyopencl as cl
-from players import build_unoptimised
+from simulated_units import build_unoptimised
 
 import feinsum as fe
-from feinsum.compile.program import Program
+from feinsum.compile.kernel_program import KernelProgram
 from feinsum.devices import Device
 from feinsum.validate import length_values
 
 
-def run(program: Program, device: Device, e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
-    """What a program for `e` makes of arrays: one result, or a tuple of them; see :data:`players.UNOPTIMISED`."""
+def run(program: KernelProgram, device: Device, e: fe.BatchedEinsum, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Any:
+    """What a program for `e` makes of arrays: one result, or a tuple of them; see :data:`simulated_units.UNOPTIMISED`."""
     lengths = {x: n for a, at in e.array_uses for x, n in zip(at, arrays[a.name].shape, strict=True)}
     executable = build_unoptimised(device, program)
     flags = cl.mem_flags.COPY_HOST_PTR

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from feinsum.languages.tensor.ir import Function
+from feinsum.languages.tensor.ir import TensorFunction
 from feinsum.languages.tensor.numbers import dtype_of
-from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
+from feinsum.languages.tensor.types import BF16, Boolean, PointerGroup, TensorMemref, TensorScalar
 
 
 class Example(NamedTuple):
@@ -427,7 +427,7 @@ func @sub_groups(%A: memref<f32x16x16>, %k: i32, %x: index) {
 """A program with all 52 instructions."""
 
 
-def arguments_for(function: Function, rng: np.random.Generator, size: int = 8) -> dict[str, Any]:
+def arguments_for(function: TensorFunction, rng: np.random.Generator, size: int = 8) -> dict[str, Any]:
     """Random arguments of small numbers for every parameter; unknown sizes become `size`, indices less."""
     return {
         parameter.name: _argument(parameter.type, attributes, rng, size)
@@ -438,18 +438,18 @@ def arguments_for(function: Function, rng: np.random.Generator, size: int = 8) -
 def _argument(type_: Any, attributes: Mapping[str, Any], rng: np.random.Generator, size: int) -> Any:
     if isinstance(type_, Boolean):
         return bool(rng.integers(2))
-    if isinstance(type_, Scalar):
+    if isinstance(type_, TensorScalar):
         return float(rng.integers(-64, 64) / 16) if type_ == BF16 else numbers(type_, (), rng)[()]
-    if isinstance(type_, Group):
+    if isinstance(type_, PointerGroup):
         count = size if type_.size is None else type_.size
         return [_argument(type_.memref, attributes, rng, size) for _ in range(count)]
-    assert isinstance(type_, Memref)
+    assert isinstance(type_, TensorMemref)
     divisors = [*attributes.get("shape_gcd", ()), *[1] * type_.order]
     shape = tuple(-(-size // d) * d if extent is None else extent for extent, d in zip(type_.shape, divisors, strict=False))
     return numbers(type_.element, shape, rng)
 
 
-def numbers(type_: Scalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+def numbers(type_: TensorScalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     """Small numbers of both signs, indices 0 or 1; bf16 as their bits."""
     if type_ == BF16:
         values = np.asarray(rng.integers(-64, 64, shape) / 16, np.float32)

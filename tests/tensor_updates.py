@@ -11,8 +11,8 @@ from tensor_programs import numbers
 import feinsum as fe
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import Target
-from feinsum.languages.tensor.running.kernel import GeneralKernel
-from feinsum.languages.tensor.types import Memref, Scalar
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
+from feinsum.languages.tensor.types import TensorMemref, TensorScalar
 
 M, N, K = 7, 11, 13
 """Sizes that divide nothing, and each other's vectors least of all."""
@@ -111,12 +111,12 @@ def arguments_of(text: str, seed: int = 5, beta: float | None = None, hole: bool
         found: dict[str, Any] = {}
         for parameter in function.parameters:
             type_ = parameter.type
-            if isinstance(type_, Memref):
+            if isinstance(type_, TensorMemref):
                 modes = _modes(parameter.name)
                 array = np.asarray(numbers(type_.element, tuple(LENGTHS[mode] for mode in modes), rng), order="F")
                 found[parameter.name] = np.full_like(array, np.nan) if hole and parameter.name[0] == "R" else array
             else:
-                assert isinstance(type_, Scalar)
+                assert isinstance(type_, TensorScalar)
                 found[parameter.name] = beta if parameter.name == "beta" and beta is not None else 2
         return found
 

@@ -14,10 +14,10 @@ from einsums import check_against_numpy, inputs
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.candidates.ladder import Choice, _most_promising_first, candidates
-from feinsum.candidates.predicted import Favourite
+from feinsum.candidates.ladder import ConfigurationChoice, _most_promising_first, candidates
+from feinsum.candidates.predicted import Prediction
 from feinsum.candidates.records import Inquiry, Question, remoteness
-from feinsum.candidates.transfer import _Place, adapt, is_better, nearest
+from feinsum.candidates.transfer import _SizedEinsum, adapt, is_better, nearest_configuration
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.cost.model import CostModel, Forest
 from feinsum.database import TuningRecord, open_stores
@@ -56,7 +56,7 @@ def keep(store: str, *records: TuningRecord) -> None:
             database.add(record)
 
 
-def first_choice(e: fe.BatchedEinsum, sizes: Mapping[str, int], on: Device, store: str) -> Choice:
+def first_choice(e: fe.BatchedEinsum, sizes: Mapping[str, int], on: Device, store: str) -> ConfigurationChoice:
     canonical = canonicalize_einsum(e)
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(sizes)), on.profile)
     return next(candidates(here, open_stores(store)))
@@ -174,13 +174,15 @@ def product(i: int, j: int, dtype: str = "float64") -> fe.BatchedEinsum:
 )
 def test_values_give_way_to_the_nearest(i: int, j: int, wanted: dict[str, Any]) -> None:
     """First to be choices at all, then to be accepted together, with as few changes as can be."""
-    found = nearest(picky.problem(product(i, j), {"E": 100}, CPU), picky, {"width": 6, "copy": True, "order": "ji"})
+    found = nearest_configuration(
+        picky.problem(product(i, j), {"E": 100}, CPU), picky, {"width": 6, "copy": True, "order": "ji"}
+    )
     assert found == wanted
 
 
 def test_a_record_of_other_parameters_is_near_to_nothing() -> None:
     """They mean something else."""
-    assert nearest(picky.problem(product(6, 12), {"E": 100}, CPU), picky, {"width": 6}) is None
+    assert nearest_configuration(picky.problem(product(6, 12), {"E": 100}, CPU), picky, {"width": 6}) is None
 
 
 def slow_where(
@@ -235,7 +237,7 @@ def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu:
         return t_unit
 
     record = record_of(product(10, 4), cpu, {"E": 100}, failing, {"width": 1})
-    rival = Favourite(GENERIC, BEST, 1e-9, 1e-9)
+    rival = Prediction(GENERIC, BEST, 1e-9, 1e-9)
     assert not is_better(rival, record, {"width": 1}, Instance.at(product(9, 4), {"E": 100}, cpu.profile), failing)
     assert "space 'failing' fails when asked what it accepts: ZeroDivisionError: no work" in caplog.text
 
@@ -243,7 +245,7 @@ def test_an_estimate_that_fails_is_a_miss(caplog: pytest.LogCaptureFixture, cpu:
 def test_numbers_of_one_size_are_not_of_one_type(cpu: Device) -> None:
     """What was measured of float64 proves nothing of complex64, for which the cost model is asked."""
     real, same, pairs = (
-        _Place(Instance.at(gradients(2, dtype=dtype), {"E": 1000}, cpu.profile), GENERIC)
+        _SizedEinsum(Instance.at(gradients(2, dtype=dtype), {"E": 1000}, cpu.profile), GENERIC)
         for dtype in ("float64", "float64", "complex64")
     )
     assert real.is_like(same)

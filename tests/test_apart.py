@@ -18,7 +18,7 @@ from plugins import install, installing
 
 import feinsum as fe
 from feinsum import apart as apart_module
-from feinsum.apart import VARIABLE, TimedStep, apart, is_overdue
+from feinsum.apart import VARIABLE, TimedStep, is_overdue, run_in_thread
 from feinsum.devices import Device
 from feinsum.effects import Pause
 from feinsum.errors import FeinsumError, SpaceError
@@ -164,7 +164,7 @@ def test_what_a_handler_raises_ends_the_wait(alarm: Callable[[float, BaseExcepti
 
     alarm(0.05, error)
     with pytest.raises(type(error)) as caught:
-        apart(task)
+        run_in_thread(task)
     assert caught.value is error
     assert ended.wait(60)
 
@@ -177,15 +177,15 @@ def test_what_the_task_raises_is_the_callers(error: BaseException) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        apart(task)
+        run_in_thread(task)
     assert caught.value is error
 
 
 def test_a_task_has_the_context_of_its_caller() -> None:
     """As numpy keeps there how it treats errors; tasks of tasks stay on the thread."""
     with np.errstate(divide="raise"):
-        assert apart(np.geterr)["divide"] == "raise"
-    assert apart(lambda: apart(threading.get_ident) == threading.get_ident())
+        assert run_in_thread(np.geterr)["divide"] == "raise"
+    assert run_in_thread(lambda: run_in_thread(threading.get_ident) == threading.get_ident())
 
 
 def test_a_question_without_end_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_question_without_end_is_left_out(monkeypatch: pytest.MonkeyPatch) -> 
             free.wait(60)
         return "the inner one"
 
-    assert apart(task) == "the others"
+    assert run_in_thread(task) == "the others"
     assert state == [True]
     free.set()
 
@@ -215,7 +215,7 @@ def test_what_cannot_be_left_out_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
             threading.Event().wait(60)
 
     with pytest.raises(SpaceError, match=rf"asking what is needed took longer than 0\.3 s.*{VARIABLE}"):
-        apart(task)
+        run_in_thread(task)
 
 
 def test_a_limit_that_is_no_number_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,4 +316,4 @@ def test_a_daemon_that_waits_ends_with_the_process_without_a_word(error: type[Ba
         raise error
 
     with pytest.raises(SystemExit):
-        apart(work)
+        run_in_thread(work)

@@ -35,9 +35,9 @@ def test_what_a_step_evaluates() -> None:
     torch = pytest.importorskip("torch")
     from feinsum.interop import torch_operator
 
-    evaluate = torch_operator._evaluate
+    evaluate = torch_operator._evaluate_tensors
     a, b = (torch.ones(shape, dtype=torch.float64, requires_grad=True) for shape in ((3, 4), (4, 2)))
     seen = evaluated(lambda: fe.torch.einsum("ij,jk->ik", a, b).sum().backward())
     assert [text for text, _ in seen] == ["ij,jk->ik", "ik,jk->ij", "ik,ij->jk"]
     assert seen[0][1] == [(3, 4), (4, 2)]
-    assert torch_operator._evaluate is evaluate
+    assert torch_operator._evaluate_tensors is evaluate

@@ -25,7 +25,7 @@ from benchmarks.cases.tensor import cases as tensor_cases
 from benchmarks.engines.problem import Problem, Values, write_problem
 from benchmarks.engines.process import CutOffError, EngineProcess, FailedError, engine_environment
 from benchmarks.engines.programs import Language, in_program, plan_of_elements
-from benchmarks.measure import in_turns
+from benchmarks.measure import alternating
 from benchmarks.peers import PEERS
 from benchmarks.peers.arrays import Numpy, OptEinsum, Tblis
 from benchmarks.peers.base import Engine
@@ -133,7 +133,7 @@ def test_updates_by_hand_are_right(subscripts: str, text: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_samples_are_taken_in_turns() -> None:
+def test_samples_alternate() -> None:
     """So many of each, without those of the first round; nobody drops out, however slow."""
     asked: list[str] = []
 
@@ -141,7 +141,7 @@ def test_samples_are_taken_in_turns() -> None:
         asked.append(name)
         return seconds
 
-    samples = in_turns({name: partial(timed, name, s) for name, s in (("a", 1.0), ("b", 9.0))}, 20)
+    samples = alternating({name: partial(timed, name, s) for name, s in (("a", 1.0), ("b", 9.0))}, 20)
     assert samples == {"a": [1.0] * 20, "b": [9.0] * 20}
     assert asked[:6] == ["a", "b", "b", "a", "a", "b"]
 

@@ -1,6 +1,6 @@
 """Contractions in blocks: fused indices, fragments and their places in local memory, and kernels proved on a CPU.
 
-The CPU's sub-groups play matrix units as :mod:`players` say, and its work-items copy where a GPU copies by itself.
+The CPU's sub-groups simulate matrix units (:mod:`simulated_units`), and its work-items copy where a GPU copies by itself.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 import loopy as lp
 import pytest
-from players import build_played
 from profiles import CPU, GPU
 from pymbolic import evaluate
 from pymbolic.primitives import Variable
+from simulated_units import build_simulated
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
@@ -38,7 +38,7 @@ from feinsum.skeletons.block_tiles import (
     TilePipeline,
     write,
 )
-from feinsum.skeletons.block_tiles.fragments import fragments
+from feinsum.skeletons.block_tiles.fragment_layouts import unit_fragments
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.validate import Workload
 
@@ -59,7 +59,7 @@ def prove(device: fe.Device, e: fe.BatchedEinsum, space: str, lengths: dict[str,
     p = s.problem(e, lengths, GPU)
     c = next(c for c in s.configurations(p) if all(c[name] == value for name, value in choices.items()))
     program = realize(e, lengths, s, c, GPU)
-    executable = build_played(device, program)
+    executable = build_simulated(device, program)
     verdict = Workload(e, e.resolve(lengths), device.queue).check(executable)
     assert verdict.ok, f"{c}: {verdict.message}"
     return program.source
@@ -85,7 +85,7 @@ def test_a_fused_index_reaches_every_point_once(parts: dict[str, int]) -> None:
 @pytest.mark.parametrize("unit", UNITS)
 def test_fragments_cover_a_product_once(unit: str) -> None:
     """Over lanes and registers, D has every row and column once; A and B have what D needs."""
-    f = fragments(unit)
+    f = unit_fragments(unit)
     na, nb, nd = f.registers
     d = Counter(tuple(map(evaluate, f.of_d(lane, k))) for lane in range(SUB_GROUP) for k in range(nd))
     assert set(d) == {(row, column) for row in range(f.rows) for column in range(f.columns)}
@@ -101,7 +101,7 @@ def test_fragments_cover_a_product_once(unit: str) -> None:
 @pytest.mark.parametrize("length", [16, 24, 64, 72])
 def test_lanes_read_fragments_from_different_banks(unit: str, itemsize: int, along_sums: bool, length: int) -> None:
     """There are 32 banks of 4 bytes: 16 lanes that read float64 at once, or 32 that read float32, meet in none."""
-    f = fragments(unit)
+    f = unit_fragments(unit)
     stride = f.stride(length, itemsize, along_sums=along_sums)
     together = 128 // itemsize
     for held, count in ((f.of_a, f.registers[0]), (f.of_b, f.registers[1])):
@@ -127,7 +127,7 @@ CASES = {
 )
 @pytest.mark.parametrize("case", CASES)
 def test_contractions_are_right_at_lengths_that_divide_nothing(
-    player: fe.Device,
+    simulator: fe.Device,
     case: str,
     pipeline: str,
     unit: str,
@@ -135,14 +135,14 @@ def test_contractions_are_right_at_lengths_that_divide_nothing(
     """Rows, columns, items and sums that stick out of blocks."""
     subscripts, sizes = CASES[case]
     e = contraction(subscripts, "float32" if unit == MULTIPLY_ADD else "float64", **sizes)
-    prove(player, e, "block_contraction", dict.fromkeys(e.long_axes, 41), pipeline=pipeline, unit=unit)
+    prove(simulator, e, "block_contraction", dict.fromkeys(e.long_axes, 41), pipeline=pipeline, unit=unit)
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_contractions_are_right_by_every_unit(player: fe.Device, unit: str) -> None:
+def test_contractions_are_right_by_every_unit(simulator: fe.Device, unit: str) -> None:
     """Two rows that share an operand; by the unit for float32 where sums are long enough for its bound."""
     e = contraction("kia,kja->ij", "float32" if "tf32" in unit else "float64", rows=2, i=20, j=30, k=5, a=32)
-    source = prove(player, e, "block_contraction", {}, unit=unit, split="none")
+    source = prove(simulator, e, "block_contraction", {}, unit=unit, split="none")
     assert source.count("__kernel") == 2, "each row is a launch, with the local memory to itself"
 
 
@@ -159,13 +159,13 @@ WIDE = {
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", WIDE)
 def test_neighbours_along_rows_and_columns_are_copied_together(
-    player: fe.Device, monkeypatch: pytest.MonkeyPatch, case: str, dtype: str
+    simulator: fe.Device, monkeypatch: pytest.MonkeyPatch, case: str, dtype: str
 ) -> None:
     """Of every operand as many as its rows allow to begin at a multiple of their bytes."""
     monkeypatch.setattr("feinsum.transforms.block_tiles.products.LONG_SUMS", 1)
     subscripts, sizes, multiples = WIDE[case]
     e = contraction(subscripts, dtype, **sizes)
-    source = prove_as_said(player, e, wide=True, pipeline="async 3", depth=8, shape="1 2 1 of 2 4")
+    source = prove_as_said(simulator, e, wide=True, pipeline="async 3", depth=8, shape="1 2 1 of 2 4")
     itemsize = e.dtypes[0].itemsize
     nbytes = {itemsize * int(width or 1) for width in re.findall(r"feinsum_copy_float\d\dx?(\d?)\(&", source)}
     assert nbytes == {min(16, itemsize * number) for number in multiples}
@@ -205,23 +205,23 @@ def test_a_tile_takes_shorter_runs_of_two_sums_where_long_ones_stick_out(depth: 
     ("unit", "pipeline", "ahead"),
     [(UNITS[0], "registers 1", False), (UNITS[1], "async 3", True), (UNITS[0], "async 2", False)],
 )
-def test_units_for_float64_multiply_float32(player: fe.Device, unit: str, pipeline: str, ahead: bool) -> None:
+def test_units_for_float64_multiply_float32(simulator: fe.Device, unit: str, pipeline: str, ahead: bool) -> None:
     """However short a sum: numbers are float32 in memory and in tiles, and are rounded once, before functions of sums."""
     e = contraction("bda,dc->abc", "float32", a=20, b=3, c=11, d=29)
     shape = {"pipeline": pipeline, "depth": 16, "shape": "1 2 2 of 2 2", "ahead": ahead}
     for then in (e, e.then("gelu(v) + out")):
-        source = prove_as_said(player, then, unit=unit, **shape)
+        source = prove_as_said(simulator, then, unit=unit, **shape)
         assert re.search(r"__local float tile_", source)
         assert re.search(r" double acc\[", source)
         assert "(float) (acc[" in source or "(float) acc[" in source
 
 
 @pytest.mark.parametrize(("pipeline", "ahead"), [("async 3", True), ("async 2", False), ("registers 2", False)])
-def test_a_unit_may_add_up_the_products_of_a_tile(player: fe.Device, pipeline: str, ahead: bool) -> None:
+def test_a_unit_may_add_up_the_products_of_a_tile(simulator: fe.Device, pipeline: str, ahead: bool) -> None:
     """Of every tile anew, and their sums are added to results."""
     e = contraction("bda,dc->abc", "float32", a=20, b=3, c=12, d=150)
     shape = {"pipeline": pipeline, "depth": 16, "shape": "1 2 2 of 2 2", "ahead": ahead}
-    source = prove_as_said(player, e, unit="tf32-mma-m16n8k8", split="none", wide=False, tilewise=True, **shape)
+    source = prove_as_said(simulator, e, unit="tf32-mma-m16n8k8", split="none", wide=False, tilewise=True, **shape)
     assert "sum[" in source
     assert "feinsum_summed_split_mma_m16n8k8(sum[" in source
 
@@ -248,13 +248,13 @@ def test_units_for_float64_are_offered_to_float32() -> None:
     assert offered[1] == ("tf32-mma-m16n8k8", MULTIPLY_ADD, *UNITS[:2])
 
 
-def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:
+def test_long_sums_are_split_and_operands_packed(simulator: fe.Device) -> None:
     """The parts of a sum are results of a first launch, that a second sums; a packed operand is a copy before."""
     e = contraction("acd,dbc->ab", a=20, b=30, c=24, d=16)
     s = find_space("block_contraction")
     split = s.parameters(s.problem(e, {}, GPU))["split"]
     assert len(split) > 1
-    assert prove(player, e, "block_contraction", {}, split=split[0]).count("__kernel") == 2
+    assert prove(simulator, e, "block_contraction", {}, split=split[0]).count("__kernel") == 2
     thin = s.parameters(s.problem(contraction("ca,cb->ab", a=12, b=9, c=3_000_000), {}, GPU))["split"]
     parts = [3_000_000 / int(text.split()[-1]) for text in map(str, thin) if text != "none"]
     assert parts  # 12 x 9 results are few, and so are their parts
@@ -264,7 +264,7 @@ def test_long_sums_are_split_and_operands_packed(player: fe.Device) -> None:
 
 
 @pytest.mark.parametrize(("terms", "whole"), [(28, [28, 32]), (22, [24]), (24, []), (50, [52, 56]), (65, [])])
-def test_short_sums_are_one_tile(player: fe.Device, terms: int, whole: list[int]) -> None:
+def test_short_sums_are_one_tile(simulator: fe.Device, terms: int, whole: list[int]) -> None:
     """First, whatever their length, through registers; all that was offered before is, as records may have it."""
     e = contraction("ak,kbc->abc", a=20, b=9, c=17, k=terms)
     s = find_space("block_contraction")
@@ -275,7 +275,7 @@ def test_short_sums_are_one_tile(player: fe.Device, terms: int, whole: list[int]
     if whole:
         assert s.default(s.problem(e, {}, GPU))["depth"] == whole[0]
         assert offered["pipeline"][0] == "registers 1"
-        assert prove(player, e, "block_contraction", {}, depth=whole[0]).count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
+        assert prove(simulator, e, "block_contraction", {}, depth=whole[0]).count("barrier(CLK_LOCAL_MEM_FENCE)") == 1
 
 
 def test_what_has_no_registers_is_no_first_guess() -> None:
@@ -336,7 +336,7 @@ def test_a_sum_of_unknown_length_is_no_one_tile() -> None:
     assert 28 not in s.parameters(p)["depth"]
 
 
-def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device) -> None:
+def test_an_operand_that_is_computed_passes_through_registers(simulator: fe.Device) -> None:
     """Entries of several arrays, in a contraction of two operands and in a chain; the rewrite refuses other plans."""
     a, b, c, d = (fe.array(name, (20, 24)) for name in "ABCD")
     pair = fe.batched_einsum("ij,kj->ik", [[(a, b), c]])
@@ -346,7 +346,7 @@ def test_an_operand_that_is_computed_passes_through_registers(player: fe.Device)
         pipelines = {c["pipeline"] for c in s.configurations(s.problem(e, {}, GPU))}
         assert pipelines
         assert not any(name.startswith("async") for name in pipelines)
-        prove(player, e, space, {})
+        prove(simulator, e, space, {})
     t_unit = generate_loopy(fe.batched_einsum("ij,jk->ik", [[(a, b), fe.array("X", (24, 8))]]))
     m = match_einsum(t_unit)
     names = dict(zip(m.einsum.indexing.inputs[0] + m.einsum.indexing.inputs[1][1], "ijk", strict=True))
@@ -361,7 +361,7 @@ def prove_as_said(device: fe.Device, e: fe.BatchedEinsum, **choices: Any) -> str
     c = {**s.default(s.problem(e, {}, GPU)), **choices}
     offering = replace(s, choices=lambda p: {name: (value,) for name, value in c.items()})
     program = realize(e, {}, offering, c, GPU)
-    executable = build_played(device, program)
+    executable = build_simulated(device, program)
     verdict = Workload(e, e.resolve({}), device.queue).check(executable)
     assert verdict.ok, verdict.message
     return program.source
@@ -375,7 +375,7 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("case", UPDATES)
-def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(player: fe.Device, case: str) -> None:
+def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(simulator: fe.Device, case: str) -> None:
     """A compiler moves no load before a store to the same array, so that each would wait for the one before.
 
     As many are loaded as registers hold.
@@ -383,7 +383,7 @@ def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(player: fe.D
     pipeline, depth, shape, together = UPDATES[case]
     choices = {"unit": UNITS[1], "pipeline": pipeline, "depth": depth, "shape": shape}
     e = contraction("xik,xkj->xij", x=2, i=35, k=21, j=19)
-    source = prove_as_said(player, e.then("2*v - beta*out"), **choices)
+    source = prove_as_said(simulator, e.then("2*v - beta*out"), **choices)
     (loaded,) = re.finditer(r"present\[(.*)\] = \(\(.*!\(beta == 0.0\).* \? out\[.*\] : ", source)
     (stored,) = re.finditer(r" out\[.*\] = 2.*present\[", source)
     assert loaded.start() < stored.start()
@@ -392,16 +392,16 @@ def test_what_stands_in_the_output_is_loaded_before_it_is_stored_to(player: fe.D
 
 
 @pytest.mark.parametrize("packed", ["0", "1", "01"])
-def test_packed_operands_are_right(player: fe.Device, packed: str) -> None:
+def test_packed_operands_are_right(simulator: fe.Device, packed: str) -> None:
     """Operands copied such that what is summed is quickest; a space offers it for large products alone."""
-    prove_as_said(player, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
+    prove_as_said(simulator, contraction("acd,dbc->ab", a=20, b=30, c=24, d=16), packed=packed)
 
 
-def test_copies_to_another_order_are_made_in_tiles(player: fe.Device) -> None:
+def test_copies_to_another_order_are_made_in_tiles(simulator: fe.Device) -> None:
     """Of the quickest axes of operand and copy, so that both are moved in whole sectors."""
     e = contraction("xij,kjx->xik", x=9, i=20, j=40, k=30)
     (packed,) = (str(k) for k, letters in enumerate(by_operand(e)) if letters.endswith("a"))
-    source = prove_as_said(player, e, packed=packed)
+    source = prove_as_said(simulator, e, packed=packed)
     assert re.findall(r"reqd_work_group_size\((\d+), (\d+)", source)[0] == ("8", "32")
 
 
@@ -413,7 +413,7 @@ def by_operand(e: fe.BatchedEinsum) -> tuple[str, ...]:
 @pytest.mark.parametrize(("unit", "depth"), [(UNITS[0], 8), (UNITS[1], 16), ("tf32-mma-m16n8k8", 32)])
 @pytest.mark.parametrize("buffers", [2, 3])
 def test_fragments_loaded_a_step_ahead_are_right(
-    player: fe.Device,
+    simulator: fe.Device,
     unit: str,
     depth: int,
     buffers: int,
@@ -421,19 +421,19 @@ def test_fragments_loaded_a_step_ahead_are_right(
     """Over two, and over four steps of a tile, across the barriers between tiles, to the last of a sum that sticks out."""
     e = contraction("bda,dc->abc", "float32" if "tf32" in unit else "float64", a=20, b=3, c=11, d=93)
     choices = {"unit": unit, "depth": depth, "pipeline": f"async {buffers}", "shape": "1 2 2 of 2 2", "ahead": True}
-    source = prove_as_said(player, e, **choices)
+    source = prove_as_said(simulator, e, **choices)
     assert source.count("barrier(CLK_LOCAL_MEM_FENCE)") == 2, "before the first tile, and in the loop over tiles"
     assert source.count('asm volatile("" ::: "memory");') == 3, "loads come before the products of the step before"
 
 
-def test_indices_side_by_side_become_one(player: fe.Device) -> None:
+def test_indices_side_by_side_become_one(simulator: fe.Device) -> None:
     """Where operands are packed, those of rows, columns, and sums are: the tiles of a sum need no digits of two."""
     e = contraction("aebf,dfce->abcd", a=3, b=5, c=6, d=7, e=9, f=4)
-    from feinsum.transforms.block_tiles.plans import contraction as by_itself
+    from feinsum.transforms.block_tiles.plans import bare_contraction as by_itself
 
     problem = by_itself(find_space("block_contraction").problem(e, {}, GPU), "none", "01")
     assert side_by_side(problem.einsum) == ("ab", "cd", "fe")
-    source = prove_as_said(player, e, packed="01", joined=True, depth=4, pipeline="async 2", shape="1 2 2 of 1 1")
+    source = prove_as_said(simulator, e, packed="01", joined=True, depth=4, pipeline="async 2", shape="1 2 2 of 1 1")
     assert "e_at[" in source
     assert "f_at[" not in source
 
@@ -458,11 +458,11 @@ def test_indices_that_are_not_side_by_side_are_not_joined() -> None:
     ("subscripts", "path", "launches"),
     [("bi,oij,bj->bo", "steps", 2), ("bi,oij,bj->bo", "0 1", 1), ("aib,bjc,cka->ijk", "steps", 2)],
 )
-def test_chains_are_right(player: fe.Device, subscripts: str, path: str, launches: int) -> None:
+def test_chains_are_right(simulator: fe.Device, subscripts: str, path: str, launches: int) -> None:
     """Step by step, or with two operands multiplied as they are loaded."""
     sizes = {letter: 5 + k for k, letter in enumerate(sorted(set(subscripts) - set(",->")))}
     e = contraction(subscripts, "float64", **sizes)
-    assert prove(player, e, "block_contraction_chain", {}, path=path).count("__kernel") == launches
+    assert prove(simulator, e, "block_contraction_chain", {}, path=path).count("__kernel") == launches
 
 
 def test_the_code_is_as_planned() -> None:
@@ -610,7 +610,7 @@ def test_a_chain_asks_whether_a_step_is_refused(monkeypatch: pytest.MonkeyPatch)
 
     s = find_space("block_contraction_chain")
     e = contraction("aib,bjc,cka->ijk", **dict.fromkeys("abcijk", 8))
-    nearest = chains.nearest
-    monkeypatch.setattr(chains, "nearest", lambda *args: {**(nearest(*args) or {}), "depth": 7})
+    nearest = chains.nearest_block_tile
+    monkeypatch.setattr(chains, "nearest_block_tile", lambda *args: {**(nearest(*args) or {}), "depth": 7})
     with pytest.raises(TransformError, match=r"'block_contraction' refuses .*depth is 7, not one of"):
         realize(e, {}, s, s.default(s.problem(e, {}, GPU)), GPU)

@@ -25,7 +25,7 @@ from feinsum import generate as generate_function
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device, opencl
-from feinsum.generate import answers, cache, fingerprint, freshness, workshop
+from feinsum.generate import answers, cache, fingerprint, freshness, kernel_builder
 from feinsum.generate.cache import DiskCache, kernel_cache
 from feinsum.registry import find_space
 
@@ -137,7 +137,7 @@ def test_a_record_of_another_einsum_changes_nothing(
 
 def test_a_store_is_told_from_its_former_self(store: str, cpu: Device) -> None:
     """By the files at a glance, and by the number of its last record."""
-    place = freshness.Place(store)
+    place = freshness.StoreHandle(store)
     seen = [(place.glance(), place.count())]
     for sizes in (10, 20, 30):
         add(store, E, cpu, {"E": sizes})
@@ -147,8 +147,8 @@ def test_a_store_is_told_from_its_former_self(store: str, cpu: Device) -> None:
     assert seen[0][1] == "empty"
     Path(store).write_bytes(b"no database, but long enough to be taken for one" * 20)
     assert place.count() is None
-    assert freshness.Place("postgresql://me@nowhere/records").glance() is None
-    assert freshness.Place("postgresql://me@nowhere/records").count() is None
+    assert freshness.StoreHandle("postgresql://me@nowhere/records").glance() is None
+    assert freshness.StoreHandle("postgresql://me@nowhere/records").count() is None
 
 
 def test_a_store_in_the_place_of_another_is_told_from_it(store: str, cpu: Device, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_store_in_the_place_of_another_is_told_from_it(store: str, cpu: Device
         with open(store, "ab") as file:
             file.truncate(0)
             file.write(Path(other).read_bytes())
-        seen.append((os.stat(store).st_ino, freshness.Place(store).count()))
+        seen.append((os.stat(store).st_ino, freshness.StoreHandle(store).count()))
     assert seen[0][0] == seen[1][0]
     assert seen[0][1] != seen[1][1]
     assert seen[0][1] not in ("empty", None)
@@ -177,11 +177,11 @@ def test_a_store_that_was_replaced_is_read_anew(own_cache: DiskCache, cpu: Devic
     assert fe.generate(E, cpu, store, AT).record == record
 
 
-def job(cpu: Device, **changes: Any) -> workshop.KernelJob:
+def job(cpu: Device, **changes: Any) -> kernel_builder.KernelJob:
     canonical = canonicalize_einsum(changes.get("e", E))
     profile = replace(cpu.profile, **changes.get("profile", {}))
     lengths = {letter: 1000 if axis == float("inf") else axis for letter, axis in canonical.einsum.index_sizes.items()}
-    return workshop.KernelJob(canonical, changes.get("lengths", lengths), Device(profile))
+    return kernel_builder.KernelJob(canonical, changes.get("lengths", lengths), Device(profile))
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -212,7 +212,7 @@ def test_what_is_made_is_part_of_the_key(cpu: Device, monkeypatch: pytest.Monkey
         job(cpu).key(replace(origin, configuration=OTHER), space, False),
         job(cpu).key(origin, replace(space, function=lambda t_unit, match, problem: t_unit), False),
     ]
-    monkeypatch.setattr(workshop, "code_fingerprint", lambda: "edited")
+    monkeypatch.setattr(kernel_builder, "code_fingerprint", lambda: "edited")
     keys.append(job(cpu).key(origin, space, False))
     assert len(set(keys)) == len(keys)
 
@@ -223,7 +223,7 @@ def test_the_code_that_makes_kernels_is_all_of_it() -> None:
     sources = {Path(path).relative_to(root).as_posix() for path in fingerprint._sources()}
     made_by = {
         "feinsum/devices/vendors/nvidia/mma.py",
-        "feinsum/rewrites/vectors/rows.py",
+        "feinsum/rewrites/vectors/memory_rows.py",
         "transforms/warp_tiles/plans.py",
         "feinsum/einsum.py",
     }
@@ -331,14 +331,14 @@ def test_a_compiler_that_fails_once_does_not_outrank_what_was_measured(
     """Where memory was short, say: another kernel is taken, and the next process has that of the record again."""
     add(store, E, cpu, AT, BEST)
     failures = [cl.MemoryError("clBuildProgram", cl.status_code.OUT_OF_HOST_MEMORY)]
-    build = opencl._build
+    build = opencl._build_quietly
 
     def fail_once(*arguments: Any, **options: Any) -> Any:
         if failures:
             raise failures.pop()
         return build(*arguments, **options)
 
-    monkeypatch.setattr(opencl, "_build", fail_once)
+    monkeypatch.setattr(opencl, "_build_quietly", fail_once)
     kernel = fe.generate(E, cpu, store, AT)
     right(kernel)
     assert kernel.rung != "exact"

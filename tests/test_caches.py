@@ -109,8 +109,8 @@ def test_a_failure_that_is_not_the_drivers_is_not_remembered(home: Path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
     working = probe._answered
 
-    def broken(task: str, *others: Any) -> probe._Answer:
-        own = probe._Answer(None, "DatabaseError: file is not a database", driver=False)
+    def broken(task: str, *others: Any) -> probe._ProbeAnswer:
+        own = probe._ProbeAnswer(None, "DatabaseError: file is not a database", driver=False)
         return own if task == "check" else working(task, *others)
 
     monkeypatch.setattr(probe, "_answered", broken)
@@ -127,7 +127,7 @@ def test_a_failure_that_is_not_the_drivers_is_not_remembered(home: Path, monkeyp
 def test_workers_tell_failures_of_drivers_from_others(tmp_path: Path, question: list[Any], drivers: bool) -> None:
     """Whatever is raised that neither pyopencl nor feinsum raises is no driver's."""
     file = tmp_path / "answer.json"
-    command = [sys.executable, "-m", "feinsum.devices.worker", "check", json.dumps(question), str(file)]
+    command = [sys.executable, "-m", "feinsum.devices.probe_worker", "check", json.dumps(question), str(file)]
     subprocess.run(command, check=True)
     assert json.loads(file.read_text())["driver"] is drivers
 

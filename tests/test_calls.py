@@ -15,7 +15,7 @@ from einsums import check_against_numpy, inputs
 
 import feinsum as fe
 from feinsum.compile import buffers, scratch
-from feinsum.compile.executable import Executable, build
+from feinsum.compile.executable import Executable, build_executable
 from feinsum.compile.realize import realize
 from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
@@ -202,7 +202,7 @@ def chain(cpu: Device) -> Executable:
     axes = {"A": ("N", 9), "B": (9, 8), "C": (8, "N")}
     e = fe.einsum("ij,jk,kl->il", *(fe.array(name, shape) for name, shape in axes.items()))
     steps = {"schedule": "pairwise", "lane": "last", "items": 16}
-    return build(cpu.context, realize(e, {"N": 1000}, find_space("generic"), steps, cpu.profile))
+    return build_executable(cpu.context, realize(e, {"N": 1000}, find_space("generic"), steps, cpu.profile))
 
 
 def test_calls_in_turn_share_the_memory_between_their_launches(chain: Executable, queue: cl.CommandQueue) -> None:

@@ -16,7 +16,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.contraction import pairwise_schedule, step_einsums
 from feinsum.match import match_einsum
 from feinsum.rewrites import contract_in_steps
-from feinsum.space.chain import Link, read_chain, schedule_of, write_chain
+from feinsum.space.chain import Link, read_chain, schedule_of_links, write_chain
 from feinsum.subscripts import parse_subscripts
 
 VALUES = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text())
@@ -84,7 +84,7 @@ UNFIT: dict[str, tuple[list[Link], str]] = {
 def test_a_chain_has_to_fit_its_einsum(links: list[Link], message: str) -> None:
     """Its steps use every operand and every result once, and sum over nothing that is needed later."""
     with pytest.raises(fe.SubscriptError, match=message):
-        schedule_of(links, parse_subscripts("ij,jk,k->i"))
+        schedule_of_links(links, parse_subscripts("ij,jk,k->i"))
 
 
 def several(subscripts: str, rows: int, **lengths: int | str) -> fe.BatchedEinsum:

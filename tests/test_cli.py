@@ -25,7 +25,7 @@ import pytest
 
 from feinsum._checkout import ROOT
 from feinsum.cli import FAILED, INTERRUPTED, MISTAKE, cli, main
-from feinsum.cli.description import describe
+from feinsum.cli.description import describe_arguments
 from feinsum.timing import FINAL_PROTOCOL
 
 GRADIENT = ["xre,rij,ej->xei", "--shape", "J=3,3,E", "--shape", "D=3,4,4", "--shape", "u=E,4"]
@@ -109,14 +109,14 @@ def commands(command: click.Command = cli, path: tuple[str, ...] = ()) -> list[t
 )
 def test_notation(arguments: dict[str, list[str]], expected: str, sizes: dict[str, int]) -> None:
     """Shapes, lengths, long indices, rows and types describe what they say."""
-    request = describe("ij,jk->ik", **arguments)  # type: ignore[arg-type]
+    request = describe_arguments("ij,jk->ik", **arguments)  # type: ignore[arg-type]
     assert (str(request.einsum), dict(request.sizes)) == (expected, sizes)
 
 
 def test_notation_of_scalars_and_ellipses() -> None:
     """An operand without axes has an empty shape; an ellipsis takes its axes from the shapes."""
-    assert str(describe(",i->i", shapes=["a=", "x=7"]).einsum) == ",i->i [a x] a: float64[], x: float64[7]"
-    batched = describe("...ij,...j->...i", shapes=["A=8,3,4", "x=8,4"])
+    assert str(describe_arguments(",i->i", shapes=["a=", "x=7"]).einsum) == ",i->i [a x] a: float64[], x: float64[7]"
+    batched = describe_arguments("...ij,...j->...i", shapes=["A=8,3,4", "x=8,4"])
     assert batched.einsum.shape == (8, 3)
 
 
@@ -273,7 +273,7 @@ def test_the_examples_of_help_are_understood(
         context = found.make_context(line, arguments)
         if "shapes" in context.params and not context.params["subscripts"].endswith((".toml", ".decl")):
             given = {name: context.params[name] for name in ("shapes", "sizes", "long", "rows", "dtypes")}
-            assert describe(context.params["subscripts"], **given).einsum.b >= 1
+            assert describe_arguments(context.params["subscripts"], **given).einsum.b >= 1
 
 
 def test_exit_codes_are_told(run: Run) -> None:
@@ -359,7 +359,7 @@ def test_spaces(run: Run) -> None:
     assert all(space["description"] in text.out for space in data)
 
 
-def test_the_road_from_tune_to_db(run: Run, store: str, tmp_path: Path) -> None:
+def test_tune_then_db_commands(run: Run, store: str, tmp_path: Path) -> None:
     """What `tune` records, `query` and `generate` find, `bench` times, and `db` counts and moves to another store."""
     einsum, at = [*GRADIENT, "--size", "E=300"], ["--database", store, "--device", "cpu"]
     tuned = run("tune", *einsum, *at, "--space", "generic", "--trials", "2", "--workers", "1", "--seed", "7", "--json")
@@ -617,9 +617,9 @@ def test_each_action_is_reported_with_its_time(store: str, tmp_path: Path) -> No
 
 def test_lengths_may_be_written_as_floating_point_numbers() -> None:
     """If they are whole."""
-    assert dict(describe("ij,j->i", sizes=["i=1e6", "j=2.5e1"], long=["i"]).sizes) == {"i": 1_000_000}
+    assert dict(describe_arguments("ij,j->i", sizes=["i=1e6", "j=2.5e1"], long=["i"]).sizes) == {"i": 1_000_000}
     with pytest.raises(click.UsageError, match=r"--size i=1\.5: a length is a whole number such as 20, 100_000 or 1e6"):
-        describe("ij,j->i", sizes=["i=1.5", "j=3"])
+        describe_arguments("ij,j->i", sizes=["i=1.5", "j=3"])
 
 
 @pytest.mark.parametrize("empty", ["i=0,j=4,k=4", "i=4,j=0,k=4", "i=4,j=4,k=0"])

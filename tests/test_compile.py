@@ -19,14 +19,14 @@ import pytest
 from einsums import check_against_numpy, inputs
 from hypothesis import given
 from hypothesis import strategies as st
-from players import build_unoptimised
+from simulated_units import build_unoptimised
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program, to_extent
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.filling import enqueue_fill, enqueue_fill_kernel
-from feinsum.compile.indices import is_outgrown
-from feinsum.compile.program import Argument, Launch, Program, evaluate
+from feinsum.compile.index_width import is_outgrown
+from feinsum.compile.kernel_program import KernelArgument, KernelLaunch, KernelProgram, evaluate_extent
 from feinsum.compile.realize import realize, transformed
 from feinsum.devices import Device, build_program
 from feinsum.devices.opencl import wake_compiler
@@ -38,25 +38,25 @@ CHAIN = fe.einsum(
 )
 STEPS = {"schedule": "pairwise", "lane": "last", "items": 16}
 
-COPY = Program(
+COPY = KernelProgram(
     "__kernel void move(__global double const *x, __global double *y, int n)"
     " { if (get_global_id(0) < n) y[get_global_id(0)] = x[get_global_id(0)]; }",
     (
-        Argument("x", "input", "float64", ("n",)),
-        Argument("y", "output", "float64", ("n",)),
-        Argument("n", "length", "int32", ()),
+        KernelArgument("x", "input", "float64", ("n",)),
+        KernelArgument("y", "output", "float64", ("n",)),
+        KernelArgument("n", "length", "int32", ()),
     ),
-    (Launch("move", ("x", "y", "n"), (("//", ("+", "n", 15), 16),), (16,)),),
+    (KernelLaunch("move", ("x", "y", "n"), (("//", ("+", "n", 15), 16),), (16,)),),
 )
 
 
 @pytest.fixture
-def chain(cpu: Device) -> Program:
+def chain(cpu: Device) -> KernelProgram:
     """Two or three launches that share memory."""
     return realize(CHAIN, {"N": 1000}, find_space("generic"), STEPS, cpu.profile)
 
 
-def test_a_program_says_what_it_takes(chain: Program) -> None:
+def test_a_program_says_what_it_takes(chain: KernelProgram) -> None:
     """Inputs and outputs under their names, scratch memory between launches, and a length for each long axis."""
     kinds = {a.name: a.kind for a in chain.arguments}
     assert {name: kinds[name] for name in ("A", "B", "C", "out", "N")} == {
@@ -71,15 +71,15 @@ def test_a_program_says_what_it_takes(chain: Program) -> None:
     assert next(a for a in chain.arguments if a.name == "out").shape == ("N", 7)
 
 
-def test_a_program_survives_json(chain: Program) -> None:
+def test_a_program_survives_json(chain: KernelProgram) -> None:
     """It is plain data, and equal after being stored."""
     for program in (chain, COPY):
-        assert Program.from_json(json.loads(json.dumps(program.to_json()))) == program
+        assert KernelProgram.from_json(json.loads(json.dumps(program.to_json()))) == program
 
 
-def test_a_stored_program_computes_the_same(chain: Program, cpu: Device) -> None:
+def test_a_stored_program_computes_the_same(chain: KernelProgram, cpu: Device) -> None:
     """Built in another place, from JSON alone, at lengths that divide nothing."""
-    executable = build(cpu.context, Program.from_json(json.loads(json.dumps(chain.to_json()))))
+    executable = build_executable(cpu.context, KernelProgram.from_json(json.loads(json.dumps(chain.to_json()))))
     for length in (1, 37):
         arrays = inputs(CHAIN, {"N": length})
         buffers = {
@@ -96,10 +96,10 @@ def test_a_stored_program_computes_the_same(chain: Program, cpu: Device) -> None
 
 def test_machine_code_builds_again(cpu: Device) -> None:
     """The binary of one build serves another; one that the driver refuses falls back to the source."""
-    binary = build(cpu.context, COPY).binary
+    binary = build_executable(cpu.context, COPY).binary
     assert binary
     for stored in (binary, b"not machine code"):
-        executable = build(cpu.context, COPY, stored)
+        executable = build_executable(cpu.context, COPY, stored)
         x, y = np.arange(37.0), np.zeros(37)
         buffers = {
             "x": cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=x),
@@ -153,21 +153,21 @@ def test_random_numbers_that_no_kernel_draws_change_no_code(cpu: Device) -> None
 
 def test_a_launch_without_groups_is_none(cpu: Device) -> None:
     """Nothing is enqueued where there is nothing to do."""
-    executable = build(cpu.context, COPY)
+    executable = build_executable(cpu.context, COPY)
     buffer = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, 8)
     assert executable.enqueue(cpu.queue, {"x": buffer, "y": buffer}, {"n": 0}) == []
 
 
 def test_source_that_does_not_compile_is_refused_with_the_log(cpu: Device) -> None:
     """The compiler's own words, not too many of them."""
-    broken = Program(COPY.source.replace("x[get_global_id(0)]", "undeclared"), COPY.arguments, COPY.launches)
+    broken = KernelProgram(COPY.source.replace("x[get_global_id(0)]", "undeclared"), COPY.arguments, COPY.launches)
     with pytest.raises(fe.TransformError, match="the OpenCL compiler refuses the kernel: ") as error:
-        build(cpu.context, broken)
+        build_executable(cpu.context, broken)
     assert "undeclared" in str(error.value)
     assert len(str(error.value)) < 2200
-    missing = Program(COPY.source, COPY.arguments, (Launch("gone", ("x", "y", "n"), (1,), (1,)),))
+    missing = KernelProgram(COPY.source, COPY.arguments, (KernelLaunch("gone", ("x", "y", "n"), (1,), (1,)),))
     with pytest.raises(fe.TransformError, match="the OpenCL compiler refuses the kernel"):
-        build(cpu.context, missing)
+        build_executable(cpu.context, missing)
 
 
 def test_a_kernel_that_loopy_cannot_schedule_is_refused_with_the_reason(cpu: Device) -> None:
@@ -229,7 +229,7 @@ def test_what_launches_share_decides_about_indices_too(name: str, configuration:
     for length, dtype, cast in ((short, "int32", "(int)"), (long, "int64", "(long)")):
         program = realize(e, {"N": length}, find_space(name), configuration, cpu.profile)
         (shared,) = (a for a in program.arguments if a.kind == "scratch")
-        assert math.prod(evaluate(x, {"N": length}) for x in shared.shape) == 63 * length
+        assert math.prod(evaluate_extent(x, {"N": length}) for x in shared.shape) == 63 * length
         assert {a.dtype for a in program.arguments if a.kind == "length"} == {dtype}
         assert f"#define gid(N) ({cast} get_group_id(N))" in program.source
         assert is_outgrown(program, {"N": long}) == (length == short)
@@ -243,7 +243,7 @@ def test_wide_kernels_limit_positions_to_numbers(cpu: Device) -> None:
     configuration = {**space.default(space.problem(e, {"N": 67}, cpu.profile)), "together": 4}
     program = realize(e, {"N": 67}, space, configuration, cpu.profile, wide=True)
     assert re.search(r"min\([^,;]*, \d+l\)", program.source)
-    verdict = Workload(e, lengths, cpu.queue).check(build(cpu.context, program))
+    verdict = Workload(e, lengths, cpu.queue).check(build_executable(cpu.context, program))
     assert verdict.ok, verdict.message
 
 
@@ -309,7 +309,7 @@ def nested(depth: int) -> Any:
 def test_what_is_no_program_is_refused(change: Callable[[dict[str, Any]], Any]) -> None:
     """Stored data is data: whatever does not have the form of a program raises one error."""
     with pytest.raises(fe.ValidationError, match=r"not a stored program: ."):
-        Program.from_json(change(copy.deepcopy(COPY.to_json())))
+        KernelProgram.from_json(change(copy.deepcopy(COPY.to_json())))
 
 
 EXTENTS = st.recursive(
@@ -334,7 +334,7 @@ def test_lengths_are_computed_as_python_would(extent: Any, n: int, m: int) -> No
             return f"{operator}({', '.join(map(text, operands))})"
         return f"({f' {operator} '.join(map(text, operands))})"
 
-    assert evaluate(extent, {"n": n, "m": m}) == eval(text(extent), {"n": n, "m": m, "min": min, "max": max})
+    assert evaluate_extent(extent, {"n": n, "m": m}) == eval(text(extent), {"n": n, "m": m, "min": min, "max": max})
 
 
 def test_lengths_of_loopy_become_data() -> None:
@@ -343,7 +343,7 @@ def test_lengths_of_loopy_become_data() -> None:
 
     values = {"n": 37, "m": 5}
     for text in ("(n + 15) // 16", "3*n*m + -1*m", "n % m", "n", "4"):
-        assert evaluate(to_extent(parse(text)), values) == eval(text, values)
+        assert evaluate_extent(to_extent(parse(text)), values) == eval(text, values)
     with pytest.raises(fe.TransformError, match=r"'n\*\*2' is no length that a launch can compute"):
         to_extent(parse("n**2"))
 

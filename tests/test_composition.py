@@ -20,7 +20,7 @@ from feinsum.candidates.composed import MOST_CHAINS, best_chains
 from feinsum.candidates.ladder import candidates
 from feinsum.candidates.records import Inquiry
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.contraction import step_einsums
 from feinsum.database import open_stores
@@ -274,7 +274,7 @@ def test_packed_products_are_steps(subscripts: str, spaces: tuple[str, str], cpu
         space = find_space(name)
         kernels.append((space, space.default(Instance.at(step, {}, cpu.profile).problem(space))))
     program = realize(task.instance.einsum, {}, CHAIN, CHAIN.chain(schedule, kernels), cpu.profile)
-    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build(cpu.context, program))
+    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build_executable(cpu.context, program))
     assert verdict.ok, verdict.message
 
 
@@ -309,7 +309,7 @@ def test_without_records_each_step_has_the_kernel_that_is_expected_to_be_fastest
     assert sum(own != other for own, other in zip(best, changed, strict=True)) == 1
     assert all(made.is_cached and CHAIN.refusal(problem, made.configuration) is None for made in found)
     program = realize(task.instance.einsum, {}, CHAIN, found[0].configuration, cpu.profile)
-    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build(cpu.context, program))
+    verdict = Workload(task.instance.einsum, task.instance.lengths, cpu.queue).check(build_executable(cpu.context, program))
     assert verdict.ok, verdict.message
 
 
@@ -322,7 +322,7 @@ def test_no_partial_result_of_a_guessed_chain_is_taken_to_stay_near_on_a_gpu(sto
 
 
 def test_a_chain_that_promises_too_little_follows_one_launch(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a heat may try it."""
+    """Where candidate selection may try it."""
     monkeypatch.setattr("feinsum.candidates.ladder._OF_ONE_LAUNCH", 0.0)
     monkeypatch.setattr("feinsum.candidates.ladder._is_one_launch", lambda *_: True)
     shapes = {"A": (10, 80, 12), "B": (12, 80, 10), "C": (10, 80, 12), "D": (12, 80, 10)}

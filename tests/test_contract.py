@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import feinsum as fe
 from feinsum.devices import Device
-from feinsum.generate.plan import make_plan
+from feinsum.generate.contraction_plan import make_plan
 from feinsum.validate import Workload
 
 A, B, C = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2)]))

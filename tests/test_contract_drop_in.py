@@ -13,7 +13,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.devices import Device
-from feinsum.generate import choice
+from feinsum.generate import step_choice
 from feinsum.generate.evaluation import StepByStep
 from feinsum.generate.sharing import current_cache
 
@@ -184,7 +184,7 @@ def test_contractions_are_tuned_once(cpu: Device, tmp_path: Path, monkeypatch: p
     both = fe.contract_expression("ij,jk->ik", a.shape, b.shape, device=cpu, database=store)
     both.tune(0.5)
     np.testing.assert_allclose(both(a, b), a @ b)
-    [(library_s, kernel_s)] = choice.measured_times(cpu).values()
+    [(library_s, kernel_s)] = step_choice.measured_times(cpu).values()
     assert library_s is not None
     assert (both.kernels == (None,)) == (library_s < kernel_s)
     assert "library   measured to take" in both.explain()

@@ -12,11 +12,11 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
-from feinsum.devices import Device, products
-from feinsum.devices.products import DTYPES, ProductRates, product_rates
-from feinsum.generate import choice, library, tuning
+from feinsum.devices import Device, matmul_rates
+from feinsum.devices.matmul_rates import DTYPES, ProductRates, product_rates
+from feinsum.generate import library_products, step_choice, step_timing
 from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.library import find_product
+from feinsum.generate.library_products import find_product
 
 FAST = ProductRates(1e-9, 1e-12, dict.fromkeys(DTYPES, 1e15), dict.fromkeys(DTYPES, 1e-3), 1e15, 1.0)
 SLOW = ProductRates(1.0, 1.0, dict.fromkeys(DTYPES, 1.0), dict.fromkeys(DTYPES, 1e3), 1.0, 1.0)
@@ -31,8 +31,8 @@ def how(cpu: Device, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose BLAS is quicker than any kernel."""
-    monkeypatch.setattr(library, "product_rates", lambda: FAST)
-    monkeypatch.setattr(choice, "measured_times", lambda device: {})
+    monkeypatch.setattr(library_products, "product_rates", lambda: FAST)
+    monkeypatch.setattr(step_choice, "measured_times", lambda device: {})
 
 
 def draw(text: str, lengths: dict[str, int], dtype: str = "float64") -> list[np.ndarray[Any, Any]]:
@@ -141,8 +141,8 @@ def test_the_keyword_decides_whether_the_library_may_be_used(
 
 def test_a_slow_library_is_not_used(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is expected to take longer than the kernel."""
-    monkeypatch.setattr(library, "product_rates", lambda: SLOW)
-    monkeypatch.setattr(choice, "measured_times", lambda device: {})
+    monkeypatch.setattr(library_products, "product_rates", lambda: SLOW)
+    monkeypatch.setattr(step_choice, "measured_times", lambda device: {})
     expression = fe.contract_expression("ij,jk->ik", (30, 40), (40, 50), **how)
     assert None not in expression.kernels
     assert "library   expected to take" in expression.explain()
@@ -164,18 +164,18 @@ def test_a_kernel_that_is_guessed_to_be_quicker_is_compared_once(
 ) -> None:
     """With the library, unless that is guessed to be slower by far; who is quicker is remembered for every process."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(library.Product, "seconds", lambda *_: expected_s)
-    monkeypatch.setattr(choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
-    monkeypatch.setattr(tuning, "_COMPARISON_S", 0.0)
+    monkeypatch.setattr(library_products.LibraryProduct, "seconds", lambda *_: expected_s)
+    monkeypatch.setattr(step_choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
+    monkeypatch.setattr(step_timing, "_COMPARISON_S", 0.0)
     given = cycle([kernel_s, library_s])
-    monkeypatch.setattr(tuning, "_seconds", lambda way: next(given))
+    monkeypatch.setattr(step_timing, "_seconds_of_way", lambda way: next(given))
     a, b = draw("ij,jk->ik", {"i": 31, "j": 41, "k": 51}, "complex128")
     expression = fe.contract_expression("ij,jk->ik", a.shape, b.shape, **how)
     np.testing.assert_allclose(expression(a, b), a @ b)
     assert (expression.kernels == (None,)) == (winner == "library")
     told = expression.explain()
     assert ("library   measured to take" in told) == (kernel_s is not None)
-    monkeypatch.setattr(tuning, "_seconds", None)
+    monkeypatch.setattr(step_timing, "_seconds_of_way", None)
     again = fe.contract_expression("ij,jk->ik", a.shape, b.shape, **how)
     np.testing.assert_allclose(again(a, b), a @ b)
     assert (again.kernels == (None,)) == (winner == "library")
@@ -187,10 +187,10 @@ def test_no_kernel_is_made_to_compare_small_products_of_many_axes(
     """It takes a second to make, and a call gains less than a millisecond."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     given = cycle([1e-3, 2e-3])
-    monkeypatch.setattr(tuning, "_seconds", lambda way: next(given))
-    monkeypatch.setattr(tuning, "_COMPARISON_S", 0.0)
-    monkeypatch.setattr(library.Product, "seconds", lambda *_: 3e-4)
-    monkeypatch.setattr(choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
+    monkeypatch.setattr(step_timing, "_seconds_of_way", lambda way: next(given))
+    monkeypatch.setattr(step_timing, "_COMPARISON_S", 0.0)
+    monkeypatch.setattr(library_products.LibraryProduct, "seconds", lambda *_: 3e-4)
+    monkeypatch.setattr(step_choice, "kernel_seconds", lambda *_, margin=False: 1.4e-4 if margin else 1e-4)
     for text, is_made in (("abcd,bfad->fc", True), ("abcde,cfagb->dfge", False)):
         a, b = draw(text, dict.fromkeys("abcdefg", 2), "complex128")
         expression = fe.contract_expression(text, a.shape, b.shape, **how)
@@ -203,8 +203,8 @@ def test_rates_of_a_busy_machine_are_those_of_this_process(monkeypatch: pytest.M
     own = iter([0.0, 2.0, 3.0, 4.5, 5.0, 8.0])
     wall = count(0.0, 10.0)
     clocks = SimpleNamespace(process_time=lambda: next(own), perf_counter=lambda: next(wall))
-    monkeypatch.setattr(products, "time", clocks)
-    assert products._least(lambda: None) == 1.5
+    monkeypatch.setattr(matmul_rates, "time", clocks)
+    assert matmul_rates._fastest_seconds(lambda: None) == 1.5
 
 
 def test_three_operands_are_contracted_in_steps_where_that_is_quicker(how: dict[str, Any], fast: None) -> None:
@@ -238,11 +238,11 @@ def test_operands_of_other_types_are_converted_for_the_library(how: dict[str, An
 def test_rates_are_measured_once_and_survive_damage(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """In the user's data directory; a damaged file is measured anew, and a busy machine is for an hour only."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr(products, "_SAMPLES_S", 0.0)
+    monkeypatch.setattr(matmul_rates, "_SAMPLES_S", 0.0)
     product_rates.cache_clear()
     first = product_rates()
     [file] = (tmp_path / "feinsum" / "products").iterdir()
-    monkeypatch.setattr(products, "_measure", lambda: FAST)
+    monkeypatch.setattr(matmul_rates, "_measure_products", lambda: FAST)
     product_rates.cache_clear()
     assert product_rates() == first
     file.write_text('{"format": 1, "rates": {"call_s": -1}}')

@@ -11,7 +11,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.devices import Device
-from feinsum.generate.choice import StepChoice
+from feinsum.generate.step_choice import StepChoice
 
 SHAPES = ((7, 5, 3), (64, 2, 2))
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -51,15 +51,15 @@ def test_an_output_is_updated(text: str, keywords: dict[str, Any], layout: str, 
 
 
 @pytest.mark.parametrize("scale", [{"alpha": 2, "beta": -0.5}, {"alpha": 2}, {"beta": -0.5}])
-def test_a_contested_update_is_timed(scale: dict[str, float], cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecided_update_is_timed(scale: dict[str, float], cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where kernel and library may be equally fast both are called first, the kernel with numbers and an output, too."""
     choices = []
 
-    def contest(*arguments: Any, **keywords: Any) -> StepChoice:
-        choices.append(StepChoice(None, 1e-3, 1e-3, contested=True))
+    def choose(*arguments: Any, **keywords: Any) -> StepChoice:
+        choices.append(StepChoice(None, 1e-3, 1e-3, undecided=True))
         return choices[-1]
 
-    monkeypatch.setattr(import_module("feinsum.generate.evaluate"), "choose", contest)
+    monkeypatch.setattr(import_module("feinsum.generate.evaluate"), "choose_kernel_or_library", choose)
     (a, b), before = drawn("ik,kj->ij", (17, 15, 13))
     out = before.copy()
     fe.contract("ik,kj->ij", a, b, out=out, device=cpu, **scale)

@@ -1,4 +1,4 @@
-"""The cost model: the time of work by itself, features, trees, and the favourites of all."""
+"""The cost model: the time of work by itself, features, trees, and the top predictions of all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models import slower_with
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.candidates.predicted import expected_s, favourites
+from feinsum.candidates.predicted import expected_s, top_predictions
 from feinsum.cost import Work, in_turn, nest_work, rounds_s
 from feinsum.cost import model as models
 from feinsum.cost.features import parameter_features, problem_features, waste_features, work_features
@@ -172,7 +172,7 @@ def test_every_space_estimates_what_it_accepts(device: fe.DeviceProfile) -> None
     ]
     seen = set()
     for e, sizes in einsums:
-        for f in favourites(Instance.at(e, sizes, device), looked_at=20, model=UNKNOWING):
+        for f in top_predictions(Instance.at(e, sizes, device), looked_at=20, model=UNKNOWING):
             seen.add(f.space.name)
             work = f.space.work(f.space.problem(e, sizes, device), f.configuration)
             assert work.flops >= 0
@@ -261,11 +261,11 @@ def test_the_model_that_is_shipped_can_be_read() -> None:
     assert all((cost_model().factor(kind) or 0) >= 1 for kind in ("cpu", "gpu"))
 
 
-def test_favourites_are_what_the_model_expects_to_be_quickest() -> None:
+def test_top_predictions_are_what_the_model_expects_to_be_quickest() -> None:
     """Best first, the default among them, all of them accepted, each once."""
     generic = find_space("generic")
     problem = generic.problem(GEMM, SIZES, CPU)
-    found = favourites(Instance.at(GEMM, SIZES, CPU), [generic], model=slower_with("generic.items", 40.0))
+    found = top_predictions(Instance.at(GEMM, SIZES, CPU), [generic], model=slower_with("generic.items", 40.0))
     assert [f.expected_s for f in found] == sorted(f.expected_s for f in found)
     assert found[0].configuration["items"] in (16, 32)
     assert generic.default(problem) in [f.configuration for f in found]
@@ -277,11 +277,11 @@ def test_the_model_chooses_between_spaces() -> None:
     """Whatever their rank."""
     names = [s.name for s in matching_spaces(GEMM)]
     slow = slower_with("space generic", 0.5)
-    assert favourites(Instance.at(GEMM, SIZES, CPU), model=slow)[0].space.name != "generic"
+    assert top_predictions(Instance.at(GEMM, SIZES, CPU), model=slow)[0].space.name != "generic"
     only = CostModel(
         {kind: replace(forest, numbers=-forest.numbers + [1.0, 0, 0]) for kind, forest in slow.forests.items()}
     )
-    assert favourites(Instance.at(GEMM, SIZES, CPU), model=only)[0].space.name == "generic"
+    assert top_predictions(Instance.at(GEMM, SIZES, CPU), model=only)[0].space.name == "generic"
     assert names[0] != "generic"
 
 
@@ -309,7 +309,7 @@ def counted(accepts: int, **changes: Any) -> tuple[TransformSpace, list[Mapping[
 def test_no_more_is_looked_at_than_allowed() -> None:
     """Besides the default; and nothing twice, nor what is refused."""
     s, asked = counted(accepts=60)
-    favourites(Instance.at(GEMM, SIZES, CPU), [s], looked_at=70, model=UNKNOWING)
+    top_predictions(Instance.at(GEMM, SIZES, CPU), [s], looked_at=70, model=UNKNOWING)
     assert len(asked) <= 71
     assert len({tuple(c.values()) for c in asked}) == len(asked)
     assert all(c["p"] + c["q"] <= 60 for c in asked)
@@ -321,9 +321,9 @@ def fail(*_: Any) -> Any:
 
 @pytest.mark.parametrize("changes", [{"constraint": fail}, {"estimate": fail}], ids=list)
 def test_a_space_that_fails_is_passed_over(changes: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    """With a warning; the others have their favourites."""
+    """With a warning; the others have their predictions."""
     s, _ = counted(0, **changes)
-    found = favourites(Instance.at(GEMM, SIZES, CPU), [s, find_space("generic")], model=UNKNOWING)
+    found = top_predictions(Instance.at(GEMM, SIZES, CPU), [s, find_space("generic")], model=UNKNOWING)
     assert {f.space.name for f in found} == {"generic"}
     assert "space 'counting' fails when asked" in caplog.text
 
@@ -338,15 +338,15 @@ def test_what_a_space_found_before_it_fails_stands(what: str, caplog: pytest.Log
         return None if what == "constraint" else WORK
 
     s, _ = counted(100, **{what: fail_later})
-    found = favourites(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING)
+    found = top_predictions(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING)
     assert [f.configuration for f in found] == [{"p": 0, "q": 0}]
     assert "space 'counting' fails when asked" in caplog.text
 
 
-def test_a_space_that_accepts_nothing_has_no_favourites(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_space_that_accepts_nothing_has_no_predictions(caplog: pytest.LogCaptureFixture) -> None:
     """Which is no fault."""
     s, _ = counted(-1)
-    assert favourites(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING) == []
+    assert top_predictions(Instance.at(GEMM, SIZES, CPU), [s], model=UNKNOWING) == []
     assert not caplog.records
 
 

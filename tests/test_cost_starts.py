@@ -10,7 +10,7 @@ import numpy as np
 from profiles import GPU
 
 import feinsum as fe
-from feinsum.candidates.predicted import favourites
+from feinsum.candidates.predicted import top_predictions
 from feinsum.cost.model import CostModel, Forest, cost_model
 from feinsum.registry import find_space
 from feinsum.space import Instance
@@ -28,7 +28,7 @@ def forest(starts: list[dict[str, object]]) -> Forest:
 def asked_of(starts: list[dict[str, object]]) -> list[dict[str, object]]:
     """The configurations at which a search looks that may look at two."""
     here = Instance.at(PRODUCT, {}, GPU)
-    found = favourites(here, [BLOCKS], looked_at=2, share=math.inf, model=CostModel({"gpu": forest(starts)}))
+    found = top_predictions(here, [BLOCKS], looked_at=2, share=math.inf, model=CostModel({"gpu": forest(starts)}))
     return [dict(f.configuration) for f in found]
 
 

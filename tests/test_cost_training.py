@@ -208,7 +208,7 @@ def test_winners_that_help_are_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def expected(here: Any, s: Any, model: Any, winners: set[Any]) -> list[tuple[Any, float]]:
         return [(winner, shares[frozenset(winner)]) for winner in winners]
 
-    monkeypatch.setattr(forest, "favourites", lambda *_, **__: [SimpleNamespace(expected_s=1.0)])
+    monkeypatch.setattr(forest, "top_predictions", lambda *_, **__: [SimpleNamespace(expected_s=1.0)])
     monkeypatch.setattr(forest, "_expected", expected)
     # three times a fifth is worthwhile, and then another hundredth is not
     assert forest.starts_of(evidence, CostModel({}), "gpu") == {GENERIC.name: [far]}

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from records import KEY, SIZES, make_record, records
 
 from feinsum import DatabaseError
-from feinsum.database import CuratedRecords, Database, FrozenMapping, TuningRecord, curate, schema, statements
+from feinsum.database import CuratedRecords, Database, FrozenMapping, TuningRecord, curate, schema, sql
 
 BACKENDS = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 OTHER_SIZES = {**SIZES, "e": 2000}
@@ -434,7 +434,7 @@ def test_a_migration_that_fails_changes_nothing(database: Database, monkeypatch:
 def test_the_tables_are_those_the_code_knows(database: Database) -> None:
     """The migrations end in the columns that the statements name; failures have no median, and all else is there."""
     found = sa.inspect(database._live()).get_columns("feinsum_records")
-    assert {column["name"] for column in found} == set(statements.COLUMNS)
+    assert {column["name"] for column in found} == set(sql.COLUMNS)
     assert [column["name"] for column in found if column["nullable"]] == ["median_s"]
 
 

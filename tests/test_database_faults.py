@@ -80,7 +80,7 @@ def test_many_processes_create_and_write_the_same_new_store_at_once(place: str, 
     # Imported once, before the processes part: they shall race for the store, not for the interpreter.  Python before
     # 3.12.3 passes no path to the fork server (CPython issue 117378).
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    context.set_forkserver_preload([__name__, "feinsum.database.engine", "feinsum.database.statements", "psycopg"])
+    context.set_forkserver_preload([__name__, "feinsum.database.engine", "feinsum.database.sql", "psycopg"])
     barrier = context.Barrier(PROCESSES)
     many = [context.Process(target=start_and_write, args=(place, number, barrier)) for number in range(PROCESSES)]
     for process in many:

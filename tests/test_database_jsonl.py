@@ -85,7 +85,7 @@ def test_a_hostile_line_is_refused_with_its_number_and_the_rest_is_imported(kind
 @given(st.binary(max_size=200) | st.text(max_size=200))
 def test_no_line_at_all_is_an_exception(line: bytes | str) -> None:
     """Whatever a line holds, it is a record or a refusal."""
-    refused = jsonl.parse(7, line)
+    refused = jsonl.parse_line(7, line)
     assert isinstance(refused, jsonl.RefusedLine)
     assert refused.line == 7
 
@@ -96,7 +96,7 @@ def test_a_damaged_line_is_a_record_or_refused(data: st.DataObject) -> None:
     damaged = bytearray(GOOD.encode())
     for at in data.draw(st.lists(st.integers(0, len(damaged) - 1), min_size=1, max_size=4)):
         damaged[at] = data.draw(st.integers(0, 255))
-    assert isinstance(jsonl.parse(1, bytes(damaged)), (TuningRecord, jsonl.RefusedLine))
+    assert isinstance(jsonl.parse_line(1, bytes(damaged)), (TuningRecord, jsonl.RefusedLine))
 
 
 def test_a_line_of_a_hundred_megabytes_takes_no_such_memory(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_line_of_a_hundred_megabytes_takes_no_such_memory(tmp_path: Path) -> N
 def test_files_open_for_text_and_for_bytes_are_read() -> None:
     """Standard input comes as either."""
     for file in (io.StringIO(GOOD + "\n\n" + GOOD), io.BytesIO(GOOD.encode() + b"\n \n" + GOOD.encode())):
-        assert list(jsonl.read(file)) == [(1, make_record()), (3, make_record())]
+        assert list(jsonl.read_records(file)) == [(1, make_record()), (3, make_record())]
 
 
 def test_a_file_that_is_not_there_or_cannot_be_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from feinsum.devices import Device, DeviceProfile, build_program, choice, describe_devices, device, devices
+from feinsum.devices import Device, DeviceProfile, build_program, describe_devices, device, device_choice, devices
 from feinsum.devices.probe import Finding, Probe
 from feinsum.devices.profile import unknown_profile
 from feinsum.errors import DeviceError
@@ -42,7 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
         patch.delenv("OCL_ICD_VENDORS", raising=False)
-        patch.setattr(choice, "_known", None)
+        patch.setattr(device_choice, "_known", None)
         yield
 
 
@@ -57,9 +57,9 @@ def machine(
 ) -> None:
     """A machine on which probing found `profiles`, those of `broken` with a compiler that fails."""
     findings = tuple(Finding(p, None, "error: unknown target CPU" if p in broken else "") for p in profiles)
-    monkeypatch.setattr(choice, "probe", lambda refresh: Probe((), findings))
-    monkeypatch.setattr(choice, "activate", lambda libraries: None)
-    monkeypatch.setattr(choice, "_known", None)
+    monkeypatch.setattr(device_choice, "probe", lambda refresh: Probe((), findings))
+    monkeypatch.setattr(device_choice, "activate", lambda libraries: None)
+    monkeypatch.setattr(device_choice, "_known", None)
     monkeypatch.delitem(sys.modules, "pyopencl", raising=False)
 
 
@@ -69,7 +69,9 @@ def test_what_is_probed_again_stays_what_it_is(monkeypatch: pytest.MonkeyPatch) 
     before = devices()
     assert all(one is other for one, other in zip(before, devices(refresh=True), strict=True))
     changed = replace(INTEL, driver="another")
-    monkeypatch.setattr(choice, "probe", lambda refresh: Probe((), (Finding(H200, None, ""), Finding(changed, None, ""))))
+    monkeypatch.setattr(
+        device_choice, "probe", lambda refresh: Probe((), (Finding(H200, None, ""), Finding(changed, None, "")))
+    )
     gpu, cpu = devices(refresh=True)
     assert gpu is before[0]
     assert cpu is not before[2]

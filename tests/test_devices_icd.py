@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from feinsum.devices import icd, store
+from feinsum.devices import icd, json_store
 
 
 @pytest.fixture(autouse=True)
@@ -168,14 +168,14 @@ def test_a_home_that_cannot_be_written_is_replaced_by_a_private_directory(
     (machine / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(machine / "file" / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
-    store.private_temporary_directory.cache_clear()
+    json_store.private_temporary_directory.cache_clear()
     try:
         path = icd.vendors_directory(("/a.so",))
         assert path.is_relative_to(machine)
         assert (path / "00.icd").read_text() == "/a.so\n"
-        assert not store.cache_directory().parent.stat().st_mode & 0o077
+        assert not json_store.cache_directory().parent.stat().st_mode & 0o077
     finally:
-        store.private_temporary_directory.cache_clear()
+        json_store.private_temporary_directory.cache_clear()
 
 
 def test_a_temporary_directory_that_others_could_write_is_not_used(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,11 +185,11 @@ def test_a_temporary_directory_that_others_could_write_is_not_used(machine: Path
     open_to_all.chmod(0o777)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/cache")
     monkeypatch.setattr(tempfile, "tempdir", str(machine))
-    store.private_temporary_directory.cache_clear()
+    json_store.private_temporary_directory.cache_clear()
     try:
-        assert store.cache_directory() != open_to_all
+        assert json_store.cache_directory() != open_to_all
     finally:
-        store.private_temporary_directory.cache_clear()
+        json_store.private_temporary_directory.cache_clear()
 
 
 def test_a_damaged_vendor_file_hides_no_other_driver(machine: Path) -> None:

@@ -139,7 +139,7 @@ def test_peaks_are_measured_once(measured: tuple[Device, Peaks], monkeypatch: py
     real, found = measured
     remember_peaks(real.profile, found)
     fresh = Device(real.profile, real._address)
-    monkeypatch.setattr(handle, "_measured", lambda device: replace(found, launch_s=1.0))
+    monkeypatch.setattr(handle, "_measured_peaks", lambda device: replace(found, launch_s=1.0))
     assert fresh.known_peaks == fresh.peaks == measure_peaks(fresh) == found
     assert measure_peaks(fresh, refresh=True).launch_s == 1.0
     assert fresh.peaks.launch_s == 1.0
@@ -157,9 +157,9 @@ def test_a_busy_machine_is_measured_again_and_the_best_is_kept() -> None:
     slow = replace(PEAKS, processor_share=0.3, copy_bytes_per_s=1e9, launch_s=1.0, spread={"launch_s": 0.5})
     busy = replace(PEAKS, processor_share=0.5, fp32_flops_per_s=1e9)
     asked = iter([slow, PEAKS, busy])
-    assert peaks.settled(asked.__next__) == PEAKS
+    assert peaks.settled_figures(asked.__next__) == PEAKS
     assert next(asked) is busy
-    kept = peaks.settled(iter([slow, busy, slow]).__next__)
+    kept = peaks.settled_figures(iter([slow, busy, slow]).__next__)
     assert (kept.copy_bytes_per_s, kept.fp32_flops_per_s) == (PEAKS.copy_bytes_per_s, PEAKS.fp32_flops_per_s)
     assert (kept.launch_s, kept.processor_share) == (PEAKS.launch_s, 0.5)
     assert kept.spread.get("launch_s") == PEAKS.spread.get("launch_s", 0.5)
@@ -177,7 +177,7 @@ def test_a_kernel_that_exceeds_the_peaks_has_them_measured_again(
     known = Device(cpu.profile, cpu._address)
     caplog.clear()
     monkeypatch.setattr(kernel, "device", known)
-    monkeypatch.setattr(handle, "_measured", lambda device: replace(real, launch_s=1.0))
+    monkeypatch.setattr(handle, "_measured_peaks", lambda device: replace(real, launch_s=1.0))
     long_ago = peaks.time.time() - 86_400
     with monkeypatch.context() as patch:
         patch.setattr(peaks.time, "time", lambda: long_ago)

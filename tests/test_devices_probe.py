@@ -17,7 +17,7 @@ from profiles import GPU
 
 from feinsum.devices import icd, probe
 from feinsum.devices.opencl import Address
-from feinsum.devices.probe import Finding, Probe, _Answer
+from feinsum.devices.probe import Finding, Probe, _ProbeAnswer
 from feinsum.devices.vendors.nvidia.mma import MATRIX_UNITS
 
 INTEL = Path(sys.prefix, "lib/libintelocl.so")
@@ -170,7 +170,7 @@ def test_what_was_found_is_recalled_without_asking_the_drivers(home: Path, monke
     """The second process starts no other."""
     install(home, INTEL)
     found = probe.probe()
-    monkeypatch.setattr(probe, "_probed", no_questions)
+    monkeypatch.setattr(probe, "_probed_libraries", no_questions)
     assert probe.probe() == found
 
 
@@ -190,7 +190,7 @@ def test_what_was_found_is_recalled_without_asking_the_drivers(home: Path, monke
 def test_a_damaged_cache_is_a_miss(home: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     """Whatever stands in the file, the devices are probed again and the file is mended."""
     answers = iter([Probe(("/a.so",), ()), Probe(("/b.so",), ())])
-    monkeypatch.setattr(probe, "_probed", lambda _: next(answers))
+    monkeypatch.setattr(probe, "_probed_libraries", lambda _: next(answers))
     assert probe.probe().libraries == ("/a.so",)
     remembered(home).write_text(damage)
     assert probe.probe().libraries == ("/b.so",)
@@ -214,7 +214,7 @@ def test_failures_are_tried_again_later(home: Path, monkeypatch: pytest.MonkeyPa
     install(home, home / "libnone.so")
     probe.probe()
     again = Probe((), ())
-    monkeypatch.setattr(probe, "_probed", lambda _: again)
+    monkeypatch.setattr(probe, "_probed_libraries", lambda _: again)
     assert probe.probe() != again
     now = probe.time.time()
     monkeypatch.setattr(probe.time, "time", lambda: now + 86_400)
@@ -224,19 +224,19 @@ def test_failures_are_tried_again_later(home: Path, monkeypatch: pytest.MonkeyPa
 def test_questions_that_a_cold_machine_left_unanswered_are_asked_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alone, as many at once may take too long; what is unanswered then is guessed, but not for good."""
     address = Address("NVIDIA CUDA", "OpenCL 3.0", "Some GPU", "580.1", 0)
-    late, asked = _Answer(None, "the driver gave no answer within 60 s"), list[str]()
+    late, asked = _ProbeAnswer(None, "the driver gave no answer within 60 s"), list[str]()
 
-    def ask(task: str, arguments: list[Any], libraries: object) -> _Answer:
+    def ask(task: str, arguments: list[Any], libraries: object) -> _ProbeAnswer:
         asked.append(task)
         if task == "list":
-            return _Answer(
+            return _ProbeAnswer(
                 {"broken": {}, "idle": [], "devices": [{"profile": GPU.to_dict(), "address": address.to_dict()}]}, ""
             )
         if task == "static-local":
-            return late if asked.count(task) <= unanswered else _Answer(227 << 10, "")
-        return _Answer("" if task == "check" else True, "")
+            return late if asked.count(task) <= unanswered else _ProbeAnswer(227 << 10, "")
+        return _ProbeAnswer("" if task == "check" else True, "")
 
-    monkeypatch.setattr(probe, "_ask", ask)
+    monkeypatch.setattr(probe, "_ask_worker", ask)
     for unanswered, expected in ((1, 227 << 10), (2, GPU.local_memory_bytes)):
         asked.clear()
         (finding,) = probe.probe(refresh=True).findings
@@ -249,7 +249,7 @@ def test_refreshing_asks_the_drivers_whatever_is_remembered(home: Path, monkeypa
     """For a driver that was repaired in place."""
     probe.probe()
     again = Probe(("/x.so",), ())
-    monkeypatch.setattr(probe, "_probed", lambda _: again)
+    monkeypatch.setattr(probe, "_probed_libraries", lambda _: again)
     assert probe.probe() == Probe((), ())
     assert probe.probe(refresh=True) == again
 
@@ -359,8 +359,8 @@ def test_a_time_limit_that_is_none_gives_way_to_the_default(
     text: str | None, limit_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With a warning that names the variable, once."""
-    probe._limit_s.cache_clear()
-    assert [probe._limit_s(text), probe._limit_s(text)] == [limit_s, limit_s]
+    probe._probe_limit_s.cache_clear()
+    assert [probe._probe_limit_s(text), probe._probe_limit_s(text)] == [limit_s, limit_s]
     told = f"FEINSUM_PROBE_TIMEOUT is {text!r}; it is a number of seconds, so the default of 60 holds"
     assert [record.getMessage() for record in caplog.records] == ([told] if text and limit_s == 60 else [])
 
@@ -374,7 +374,7 @@ def test_processes_that_start_together_ask_the_drivers_once(home: Path, monkeypa
         time.sleep(0.3)
         return Probe(("/a.so",), ())
 
-    monkeypatch.setattr(probe, "_probed", slowly)
+    monkeypatch.setattr(probe, "_probed_libraries", slowly)
     with ThreadPoolExecutor(4) as pool:
         assert {found.libraries for found in pool.map(lambda _: probe.probe(), range(4))} == {("/a.so",)}
     assert len(asked) == 1

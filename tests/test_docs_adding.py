@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 TABLES = {
     "feinsum/elementwise.py": ("EXPANDED: Final[Mapping[str, tuple[str, str]]] = {\n", "MATH: Final = _table(\n"),
-    "feinsum/interop/arrays.py": ("_KNOWN = {\n",),
+    "feinsum/interop/host_adapter.py": ("_KNOWN = {\n",),
     "feinsum/languages/tensor/definitions.py": ("_ALL: Final = (\n",),
     "benchmarks/peers/__init__.py": ("PEERS: dict[str, type[Engine]] = {\n",),
 }
@@ -19,7 +19,7 @@ TABLES = {
 CHECKS = {
     "array-libraries": "",
     "elementwise-functions": """
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.registry import find_space
 from feinsum.validate import proof
@@ -30,7 +30,7 @@ e = fe.einsum("ik,kj->ij", A, B).then("exp10(v)*softplus(v)")
 sizes = {"N": 67}
 program = realize(e, sizes, space, space.default(space.problem(e, sizes, cpu.profile)), cpu.profile)
 assert "exp10(((float" in program.source
-executable = build(cpu.context, program)
+executable = build_executable(cpu.context, program)
 assert all(w.check(executable).ok for w in proof(e, e.resolve(sizes), cpu.queue, 1))
 """,
     "peers": """

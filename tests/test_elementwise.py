@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.elementwise import EXPANDED, FUNCTIONS, MATH, Function
-from feinsum.epilogue.values import evaluate
+from feinsum.epilogue.epilogue_values import evaluate_epilogue
 from feinsum.languages.declarative import forms
 from feinsum.registry import find_space
 from feinsum.validate import proof
@@ -94,7 +94,7 @@ def test_every_function_of_reals_is_proved_in_epilogues(name: str, dtype: str, c
     e = e.then([f"{row.name}({', '.join(['v', 'v - 1'][: row.arity])})" for row in MATH.values()])
     space = find_space(name)
     program = realize(e, {"N": 1000}, space, space.default(space.problem(e, {"N": 1000}, cpu.profile)), cpu.profile)
-    executable = build(cpu.context, program)
+    executable = build_executable(cpu.context, program)
     for workload in proof(e, e.resolve({"N": 67}), cpu.queue, 1):
         verdict = workload.check(executable)
         assert verdict.ok, verdict.message
@@ -142,7 +142,7 @@ def test_epilogues_have_the_functions_of_programs(name: str) -> None:
     x = np.array([0.5, np.nan])
     with np.errstate(all="ignore"):
         wanted = np.where(row.evaluate(x), 0, x) if row.condition else row.evaluate(*[x, 2.0][: row.arity])
-        found = evaluate(own, x, None, {}, {})
+        found = evaluate_epilogue(own, x, None, {}, {})
     assert name in EXPANDED or name in text
     known = 1 if name in ("min", "max") else 2  # epilogues ignore the NaN of these two
     np.testing.assert_array_equal(found[:known], wanted[:known])

@@ -47,7 +47,7 @@ e = fe.einsum("ij,ej->ei", fe.array("D", (20, 20)), fe.array("u", ("E", 20)))
 print(fe.canonicalize_einsum(e).key, fe.query(e))
 assert fe.match_einsum(fe.generate_loopy(e)).einsum
 from feinsum.devices.host import processors_allowed
-from feinsum.devices.store import cache_directory, locked
+from feinsum.devices.json_store import cache_directory, locked
 assert processors_allowed() >= 1
 with locked(cache_directory() / "a.lock", 0, 0.1) as ours:
     assert not ours

@@ -42,7 +42,7 @@ def test_daemon_threads_that_call_kernels_do_not_abort_the_process(call: str) ->
     assert (done.returncode, done.stderr) == (0, "")
 
 
-MAKING = """
+KERNEL_BUILD = """
 import threading
 import numpy as np, feinsum as fe
 
@@ -60,7 +60,9 @@ begun.wait()
 def test_a_kernel_is_made_after_the_main_thread_has_ended(tmp_path: Path) -> None:
     """The process waits for its other threads, but pools of threads take nothing more."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", MAKING], capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", KERNEL_BUILD], capture_output=True, text=True, check=False, env=environment
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "4.0\n", "")
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import feinsum as fe
 from feinsum.canonicalization import parse_key
-from feinsum.cli.description import describe
+from feinsum.cli.description import describe_arguments
 from feinsum.elementwise import EXPANDED, NAMED
 from feinsum.epilogue import parse_epilogue, tree
 from feinsum.report.commands import command
@@ -286,7 +286,7 @@ def test_printing_and_reading_again_changes_nothing(text: str) -> None:
     """parse(print(x)) == x for the normal form."""
     epilogue = parse_epilogue(text, "ij", GIVEN)
     assert parse_epilogue(epilogue.text("ij"), "ij", GIVEN) == epilogue
-    assert sum(1 for _ in tree.walk(epilogue.expression)) < 2000
+    assert sum(1 for _ in tree.walk_tree(epilogue.expression)) < 2000
 
 
 def test_every_function_can_be_called() -> None:
@@ -299,22 +299,24 @@ def test_every_function_can_be_called() -> None:
 def test_an_epilogue_on_the_command_line() -> None:
     """Its arrays have the axes of the indices that they are read at; what a report prints describes it again."""
     given = {"sizes": ["i=4,j=5,k=6"], "dtypes": ["float32", "c=int8"], "then": ["gelu(v + b[j])*c[i]"]}
-    e = describe("ik,kj->ij", **given).einsum
+    e = describe_arguments("ik,kj->ij", **given).einsum
     assert sorted(str(a) for a in e.arrays[2:]) == ["b: float32[5]", "c: int8[4]"]
     words = shlex.split(command("generate", e, {}))
     options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--dtype", "--then")}
-    again = describe(words[2], shapes=options["--shape"], dtypes=options["--dtype"], then=options["--then"])
+    again = describe_arguments(words[2], shapes=options["--shape"], dtypes=options["--dtype"], then=options["--then"])
     assert again.einsum == e
 
 
 def test_one_output_of_several_rows_on_the_command_line() -> None:
     """The one text has the sums of all rows."""
     given = {"shapes": ["x=3,8", "w=8,5", "u=8,5"], "rows": ["x,w", "x,u"], "then": ["silu(v0)*v1"]}
-    e = describe("ik,kj->ij", **given).einsum
+    e = describe_arguments("ik,kj->ij", **given).einsum
     assert e.combines
     words = shlex.split(command("generate", e, {}))
     options = {flag: [b for a, b in pairwise(words) if a == flag] for flag in ("--shape", "--row", "--then")}
-    assert describe(words[2], shapes=options["--shape"], rows=options["--row"], then=options["--then"]).einsum == e
+    assert (
+        describe_arguments(words[2], shapes=options["--shape"], rows=options["--row"], then=options["--then"]).einsum == e
+    )
 
 
 @settings(max_examples=40, deadline=None)

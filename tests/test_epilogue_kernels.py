@@ -21,15 +21,15 @@ from test_fuzz import cpu_devices, some_point
 
 import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum, parse_key
-from feinsum.compile.executable import Executable, build
+from feinsum.compile.executable import Executable, build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
-from feinsum.epilogue.values import evaluate
+from feinsum.epilogue.epilogue_values import evaluate_epilogue
 from feinsum.registry import find_space
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
 from feinsum.validate import Rotation, Workload, proof
-from feinsum.validate.finished import Known, finished
+from feinsum.validate.finished import EpilogueInputs, finished_value
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:The recursion limit will not be reset")]
 
@@ -64,7 +64,7 @@ def test_any_epilogue_of_any_configuration_is_right(
     space, configuration = some_point(task, seed)
     note(f"{space.name} {configuration}")
     program = realize(own, own.sizes_from(task.sizes), space, configuration, device.profile)
-    executable = build(device.context, program)
+    executable = build_executable(device.context, program)
     for lengths in case.lengths:
         resolved = e.resolve(lengths)
         if 0 not in resolved.values():
@@ -100,7 +100,7 @@ def test_a_kernel_is_called_with_arrays_and_numbers(
         if scalars.get("beta") == 0:
             before[:] = np.nan
         sums = [arrays["A"] @ arrays[row[1][0].name] for row in e.args]
-        expected = evaluate(e.epilogues[0], sums, before, arrays, scalars)  # type: ignore[arg-type]
+        expected = evaluate_epilogue(e.epilogues[0], sums, before, arrays, scalars)  # type: ignore[arg-type]
         out = before.copy()
         assert kernel(arrays, **scalars, out=out) is out
         np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
@@ -181,7 +181,7 @@ def test_types_of_outputs_and_numbers(device: Device, store_of_module: str) -> N
 def broken(e: fe.BatchedEinsum, told: fe.BatchedEinsum, cpu: Device) -> Executable:
     """A kernel for `told` that passes for one of `e`, which has the same arguments."""
     problem = GENERIC.problem(told, {"N": 67}, cpu.profile)
-    return build(cpu.context, realize(told, {"N": 67}, GENERIC, GENERIC.default(problem), cpu.profile))
+    return build_executable(cpu.context, realize(told, {"N": 67}, GENERIC, GENERIC.default(problem), cpu.profile))
 
 
 WRONG = [
@@ -224,7 +224,7 @@ def test_where_anything_may_come_of_rounding(text: str, v: float, expected: floa
     e = MATRIX_PRODUCT.then(text)
     at, sums, bounds = (np.arange(1), np.arange(1)), np.full((1, 1), v), np.full((1, 1), 1e-15)
     assert e.epilogues[0] is not None
-    found, bound = finished(e.epilogues[0], np.dtype("float64"), [sums], [bounds], at, Known(None, {}, {}))
+    found, bound = finished_value(e.epilogues[0], np.dtype("float64"), [sums], [bounds], at, EpilogueInputs(None, {}, {}))
     np.testing.assert_array_equal(found, np.full((1, 1), expected))
     assert np.isinf(bound).all() == any_will_do
 

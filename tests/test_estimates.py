@@ -14,7 +14,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.candidates import predicted
-from feinsum.candidates.predicted import favourites
+from feinsum.candidates.predicted import top_predictions
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.cost.model import CostModel
 from feinsum.registry import find_space
@@ -77,12 +77,12 @@ def test_results_in_short_runs_take_longer() -> None:
 )
 def test_neighbours_of_a_fused_index_are_neighbours_in_memory(parts: dict[str, int], most: int, expected: int) -> None:
     """As far as its digits go through the axes of an array from the last on."""
-    from feinsum.transforms.block_tiles.work import side_by_side
+    from feinsum.transforms.block_tiles.work import neighbouring_values
 
     sizes = {"a": 4, "b": 6, "c": 5}
     digits = IndexGroup("ab", sizes, parts).digits
-    assert side_by_side("cba", sizes, digits, most) == expected
-    assert side_by_side("abc", sizes, digits, most) == 1
+    assert neighbouring_values("cba", sizes, digits, most) == expected
+    assert neighbouring_values("abc", sizes, digits, most) == 1
 
 
 def test_parts_of_a_sum_and_packed_operands_are_launches_of_their_own() -> None:
@@ -204,7 +204,7 @@ SHAPES = {
 @pytest.mark.parametrize("e", SHAPES.values(), ids=SHAPES)
 def test_the_first_guess_without_records_is_in_blocks(e: fe.BatchedEinsum) -> None:
     """Where operands are used often; many times quicker than a work-item for each entry, and no miracle."""
-    found = favourites(Instance.at(e, {}, GPU), model=UNKNOWING)
+    found = top_predictions(Instance.at(e, {}, GPU), model=UNKNOWING)
     first = found[0]
     assert first.space.name in ("block_contraction", "block_contraction_chain", "work_group_steps", "dg_matrix_mma")
     generic = next(f for f in found if f.space.name == "generic")
@@ -229,7 +229,7 @@ def test_a_reduction_is_no_product_in_blocks() -> None:
         (contraction("ij,ij->ij", i=8192, j=8192), "elementwise_product"),
         (contraction("ij->ji", i=8192, j=8192), "permutation"),
     ):
-        assert favourites(Instance.at(e, {}, GPU), model=UNKNOWING)[0].space.name == name
+        assert top_predictions(Instance.at(e, {}, GPU), model=UNKNOWING)[0].space.name == name
 
 
 def test_quick_blocks_are_offered_beside_cheap_ones() -> None:
@@ -252,16 +252,16 @@ def test_work_groups_are_offered_no_block_that_never_fits() -> None:
 def test_who_else_has_the_processor_changes_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """A search ends by time of the processor: other clocks may run as they like."""
     here = Instance.at(PRODUCT, {}, GPU)
-    undisturbed = favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING)
+    undisturbed = top_predictions(here, [BLOCKS], share=math.inf, model=UNKNOWING)
     with monkeypatch.context() as patch:
         for clock in ("monotonic", "perf_counter", "time"):
             patch.setattr(time, clock, count(0, 100).__next__)
-        assert favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10) == undisturbed
+        assert top_predictions(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10) == undisturbed
     monkeypatch.setattr(time, "thread_time", count(0, 100).__next__)
-    assert len(favourites(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10)) < len(undisturbed)
+    assert len(top_predictions(here, [BLOCKS], share=math.inf, model=UNKNOWING, seconds=10)) < len(undisturbed)
 
 
-def test_spaces_take_turns() -> None:
+def test_spaces_alternate() -> None:
     """The neighbours of the best do not take all that is looked at; nor have hopeless ones and those done any, and those
     at an end come last."""
 
@@ -276,13 +276,13 @@ def test_spaces_take_turns() -> None:
 
     quick, slow, waits = search(1.0, 2), search(2.5, 1), search(2.0, 1)
     hopeless, done, goes_on = search(3.5, 0), search(1.5, 0, None), search(1.2, 0, "elsewhere", is_at_an_end=True)
-    assert predicted._promising([hopeless, goes_on, slow, quick, done, waits]) == [waits, slow, quick, goes_on]
+    assert predicted._promising_searches([hopeless, goes_on, slow, quick, done, waits]) == [waits, slow, quick, goes_on]
 
 
 def test_a_search_goes_on_from_what_differs() -> None:
     """Where no neighbour is better: to what is about as quick, and unlike the places where it was."""
     here = Instance.at(PRODUCT, {}, GPU)
-    search = predicted._Search(predicted.Oracle(here, UNKNOWING), BLOCKS)
+    search = predicted._ModelSearch(predicted.Oracle(here, UNKNOWING), BLOCKS)
     while not search.is_at_an_end:
         search.step(10_000, math.inf)
     best, former, elsewhere = search.best, list(search.centres), search.next_centre
@@ -298,8 +298,8 @@ def test_a_search_goes_on_from_what_differs() -> None:
 
 def test_a_tuner_sees_what_is_hardly_better_than_the_default() -> None:
     """Where one kernel is wanted, the default stands for all that is about as quick; a search begins with the best."""
-    few = favourites(Instance.at(PRODUCT, {}, GPU), [BLOCKS], model=UNKNOWING)
-    many = favourites(Instance.at(PRODUCT, {}, GPU), [BLOCKS], share=math.inf, model=UNKNOWING)
+    few = top_predictions(Instance.at(PRODUCT, {}, GPU), [BLOCKS], model=UNKNOWING)
+    many = top_predictions(Instance.at(PRODUCT, {}, GPU), [BLOCKS], share=math.inf, model=UNKNOWING)
     assert len(many) > len(few)
     assert {str(f.configuration) for f in few} <= {str(f.configuration) for f in many}
     assert [f.expected_s for f in many] == sorted(f.expected_s for f in many)

@@ -18,23 +18,23 @@ import numpy as np
 import pyopencl as cl
 import pytest
 from finished import check, with_epilogues, with_one_output
-from players import build_played, build_unoptimised
 from profiles import CPU, GPU
 from pymbolic import parse
 from pymbolic.primitives import Comparison, If, Variable
+from simulated_units import build_simulated, build_unoptimised
 from test_spaces import SPACES, by_name, described, patterns, sized, some_configurations, types, without_reasons
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import DeviceProfile
 from feinsum.errors import MatchError, TransformError
 from feinsum.lower import generate_loopy
 from feinsum.match import match_finished
-from feinsum.match.finishing import PRESENT, VALUE, Finishing
+from feinsum.match.stored_functions import PRESENT, VALUE, Finishing
 from feinsum.registry import find_space
 from feinsum.rewrites import finish
-from feinsum.rewrites.vectors.functions import vector_code
+from feinsum.rewrites.vectors.vector_calls import vector_code
 from feinsum.space import TransformSpace, space
 from feinsum.subscripts import parse_subscripts
 from feinsum.validate import Workload
@@ -90,24 +90,24 @@ def golden_einsum(bare: fe.BatchedEinsum) -> fe.BatchedEinsum:
 
 
 @pytest.mark.parametrize("s", SPACES, ids=by_name)
-def test_a_space_makes_functions_of_sums(s: TransformSpace, player: fe.Device) -> None:
+def test_a_space_makes_functions_of_sums(s: TransformSpace, simulator: fe.Device) -> None:
     """An update in one row, a choice and an array in the other: results are exact at lengths that divide nothing.
 
-    A CPU plays what only GPUs have.
+    A CPU simulates what only GPUs have.
     """
     if s.name in WITHOUT:
         pytest.skip(f"{s.name} stores sums as they are")
     if s.name in ALIKE:
         pytest.skip(f"{s.name} stores sums by the code of dg_gradient_mma, and takes long on a CPU")
-    bare, profile = usable(s, (player.profile, GPU))
+    bare, profile = usable(s, (simulator.profile, GPU))
     if bare.dtypes[0].kind == "c":
         bare = fe.batched_einsum(str(bare.indexing), bare.args[:1])  # complex numbers have no order
     e = with_epilogues(bare)
     configuration = some_configurations(s, bare, profile, 0)[0]
     program = realize(e, sized(e, 101), s, configuration, profile)
-    make = build_unoptimised if profile is player.profile else build_played
-    executable = make(player, program)
-    check(player, e, executable, sized(e, 101))
+    make = build_unoptimised if profile is simulator.profile else build_simulated
+    executable = make(simulator, program)
+    check(simulator, e, executable, sized(e, 101))
 
 
 ON_A_GPU = {
@@ -120,14 +120,14 @@ ON_A_GPU = {
 
 @pytest.mark.parametrize("case", ON_A_GPU)
 def test_fused_kernels_of_a_gpu_are_exact(case: str, cpu: fe.Device) -> None:
-    """In vectors by pointers to such, and where tiles pass through local memory; a CPU plays the GPU."""
+    """In vectors by pointers to such, and where tiles pass through local memory; a CPU simulates the GPU."""
     name, subscripts, lengths, wanted = ON_A_GPU[case]
     shapes = [tuple(lengths[x] for x in term) for term in parse_subscripts(subscripts).inputs]
     rows = [[fe.array(f"a{k}_{row}", shape, "float32") for k, shape in enumerate(shapes)] for row in range(2)]
     bare = fe.batched_einsum(subscripts, rows)
     s, e, sizes = find_space(name), with_epilogues(bare), {"N": 133} if "N" in lengths.values() else {}
     configuration = next(s.configurations(s.problem(bare, sizes, GPU), wanted))
-    check(cpu, e, build(cpu.context, realize(e, sizes, s, configuration, GPU)), sizes)
+    check(cpu, e, build_executable(cpu.context, realize(e, sizes, s, configuration, GPU)), sizes)
 
 
 CASES = {
@@ -156,7 +156,7 @@ def test_fused_kernels_are_exact(case: str, cpu: fe.Device) -> None:
     s, e, sizes = find_space(name), with_epilogues(bare), {"N": 133} if "N" in lengths.values() else {}
     problem = s.problem(bare, sizes, cpu.profile)
     configuration = next(c for c in s.configurations(problem, wanted))
-    check(cpu, e, build(cpu.context, realize(e, sizes, s, configuration, cpu.profile)), sizes)
+    check(cpu, e, build_executable(cpu.context, realize(e, sizes, s, configuration, cpu.profile)), sizes)
 
 
 TOGETHER = {
@@ -186,7 +186,7 @@ def test_one_output_is_made_of_all_rows(case: str, cpu: fe.Device) -> None:
     if launches is not None:
         assert len(program.launches) == launches
         assert s.finishes(e, configuration) == (launches == 1 or case == "pairs")
-    check(cpu, e, build(cpu.context, program), sizes)
+    check(cpu, e, build_executable(cpu.context, program), sizes)
 
 
 STEPS = {
@@ -201,7 +201,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("case", STEPS)
-def test_groups_of_steps_load_what_stands_in_the_output_before_they_store(case: str, player: fe.Device) -> None:
+def test_groups_of_steps_load_what_stands_in_the_output_before_they_store(case: str, simulator: fe.Device) -> None:
     """For as many results of a work-item as registers hold at a time; exact at a length that divides nothing."""
     chosen, together = STEPS[case]
     bare, s = fe.einsum("ai,ei->ea", fe.array("A", (20, 10)), fe.array("u", ("E", 10))), find_space("work_group_steps")
@@ -214,7 +214,7 @@ def test_groups_of_steps_load_what_stands_in_the_output_before_they_store(case: 
     assert loaded.start() < stored.start()
     assert program.source.count("out[") == 2
     assert f"double present[{together}];" in program.source
-    check(player, e, build_played(player, program), {"E": 133})
+    check(simulator, e, build_simulated(simulator, program), {"E": 133})
 
 
 def kernel_of(statement: str) -> lp.TranslationUnit:
@@ -403,7 +403,7 @@ def test_the_error_function_of_float32(name: str, cpu: fe.Device) -> None:
     assert f"feinsum_erf_float{width}(" in program.source
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffers = {name: cl.Buffer(cpu.context, flags, hostbuf=x) for name in ("x", "out")}
-    build(cpu.context, program).enqueue(cpu.queue, buffers, {})
+    build_executable(cpu.context, program).enqueue(cpu.queue, buffers, {})
     found = np.empty_like(x)
     cl.enqueue_copy(cpu.queue, found, buffers["out"])
     assert np.isnan(found[-1, -1])
@@ -426,7 +426,7 @@ def test_arrays_are_read_however_they_lie(name: str, cpu: fe.Device) -> None:
     program = realize(bare.then("v + d[j, j] + t[j]*g - c[j, i]", **read), {}, s, configuration, cpu.profile)
     flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
     buffers = {x: cl.Buffer(cpu.context, flags, hostbuf=np.atleast_1d(value)) for x, value in values.items()}
-    build(cpu.context, program).enqueue(cpu.queue, buffers, {})
+    build_executable(cpu.context, program).enqueue(cpu.queue, buffers, {})
     found = np.empty_like(values["out"])
     cl.enqueue_copy(cpu.queue, found, buffers["out"])
     expected = values["A"] @ values["B"] + np.diag(values["d"]) + values["t"] * values["g"] - values["c"].T
@@ -440,5 +440,5 @@ def test_what_is_left_of_an_update_stays_within_its_output(cpu: fe.Device) -> No
     e = fe.einsum("bi,oij,bj->bo", *(fe.array(name, shape, "int32") for name, shape in shapes.items())).then("0*v + 2*out")
     sizes = {"E": 67, "F": 67}
     program = realize(e, sizes, find_space("generic"), {"schedule": "pairwise", "lane": "last", "items": 32}, cpu.profile)
-    verdict = Workload(e, e.resolve(sizes), cpu.queue).check(build(cpu.context, program))
+    verdict = Workload(e, e.resolve(sizes), cpu.queue).check(build_executable(cpu.context, program))
     assert verdict.ok, verdict.message

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from random_einsums import Described, Equation, described, equations, lay_out, numbers
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import matching_spaces
@@ -237,7 +237,7 @@ def test_any_configuration_is_right(case: Described, seed: int, wide: bool, devi
     e = task.subject.canonical.einsum
     space, configuration = some_point(task, seed)
     note(f"{space.name} {configuration}")
-    executable = build(
+    executable = build_executable(
         device.context, realize(e, e.sizes_from(task.sizes), space, configuration, device.profile, wide=wide)
     )
     for lengths in case.lengths:

@@ -59,7 +59,7 @@ def test_a_kernel_that_only_this_checkout_lacks_fails_the_gate(broken: set[int],
     assert "no such kernel" in finding.cells()[-1]
 
 
-def test_sides_take_turns_in_both_orders() -> None:
+def test_sides_alternate_in_both_orders() -> None:
     """Each pair has both sides one after the other, and neither is always the first."""
     asked: list[int] = []
 

@@ -8,7 +8,7 @@ from profiles import CPU
 from running import run
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
@@ -55,7 +55,7 @@ def test_copies_of_complex_numbers_stay_within_their_array(text: str, dtype: str
     sizes = dict.fromkeys(e.long_axes, 100)
     for items in (16, 32):
         program = realize(e, sizes, GENERIC, {"schedule": "fused", "lane": "longest", "items": items}, cpu.profile)
-        executable = build(cpu.context, program)
+        executable = build_executable(cpu.context, program)
         for length in (17, 24, 67):
             verdict = Workload(e, dict.fromkeys(e.index_sizes, length), cpu.queue).check(executable)
             assert verdict.ok, verdict.message

@@ -16,9 +16,9 @@ from einsums import check_against_numpy, inputs
 import feinsum as fe
 from feinsum.compile import executable as executable_module
 from feinsum.compile.alignment import loosened, required_alignments
-from feinsum.compile.hosted import computes_in_host_memory, is_aligned, new_array, show_to_host, wrap
+from feinsum.compile.host_buffers import computes_in_host_memory, is_aligned, new_array, show_to_host, wrap
+from feinsum.compile.kernel_program import KernelArgument, KernelLaunch, KernelProgram
 from feinsum.compile.pages import large_pages
-from feinsum.compile.program import Argument, Launch, Program
 from feinsum.devices import Device
 from feinsum.devices.opencl import build_program
 
@@ -146,11 +146,12 @@ def test_new_arrays_begin_where_kernels_need_it(nbytes: int, alignment: int) -> 
     assert nbytes < 1 << 15 or is_aligned(made, alignment)
 
 
-def program(source: str) -> Program:
+def program(source: str) -> KernelProgram:
     arguments = tuple(
-        Argument(name, "input", dtype, (4,)) for name, dtype in (("a", "float32"), ("b", "complex128"), ("c", "float64"))
+        KernelArgument(name, "input", dtype, (4,))
+        for name, dtype in (("a", "float32"), ("b", "complex128"), ("c", "float64"))
     )
-    return Program(source, arguments, (Launch("f", ("a", "b", "c"), (1,), (1,)),))
+    return KernelProgram(source, arguments, (KernelLaunch("f", ("a", "b", "c"), (1,), (1,)),))
 
 
 @pytest.mark.parametrize(
@@ -218,14 +219,14 @@ def test_launches_do_not_wait_for_a_kernel_that_is_loosened(
     e = fe.einsum("ej,ij->ei", fe.array("u", ("E", 8)), fe.array("D", (8, 8)))
     executable = fe.generate(e, cpu, store, {"E": 100})._executable
     begun, released = threading.Event(), threading.Event()
-    made = executable_module.build
+    made = executable_module.build_executable
 
     def build(*arguments: Any) -> Any:
         begun.set()
         assert released.wait(60)
         return made(*arguments)
 
-    monkeypatch.setattr(executable_module, "build", build)
+    monkeypatch.setattr(executable_module, "build_executable", build)
     with ThreadPoolExecutor() as pool:
         first, second = (pool.submit(executable.loosened, 8) for _ in range(2))
         assert begun.wait(60)

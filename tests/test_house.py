@@ -1,11 +1,10 @@
-"""The house: plans and the glossary share their words, families import plans and writers, a class name means one thing."""
+"""The house: plans and the glossary share their words, families import plans and writers."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -81,17 +80,6 @@ def test_a_family_imports_what_its_skeleton_exports(path: Path) -> None:
     """And nothing from inside it; the instructions of vendors are for all."""
     inside = [name for name in imported(path) if re.match(r"feinsum\.skeletons\.\w+\.", name)]
     assert [name for name in inside if name.split(".")[2] not in SHARED] == []
-
-
-def test_a_name_of_a_class_is_that_of_one_class() -> None:
-    """So that a word means one thing; the languages have words of their own."""
-    homes = defaultdict(set)
-    paths = [*(ROOT / "feinsum").rglob("*.py"), *(ROOT / "transforms").rglob("*.py")]
-    for path in (path for path in paths if "languages" not in path.parts):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].add(path.relative_to(ROOT).as_posix())
-    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
 def quick_tests(path: Path, slow: set[str]) -> list[str]:

@@ -104,7 +104,7 @@ def test_derivatives_share_what_steps_have_computed(einsum, monkeypatch):
     """Four operands are three products, and their derivatives six; each derivative alone would be three again."""
     text, given = "nabc,ai,bj,ck->nijk", tensors((3, 2, 3, 4), (2, 3), (3, 2), (4, 2))
     einsum(text, *given)
-    evaluate, seen = torch_operator._evaluate, []
+    evaluate, seen = torch_operator._evaluate_tensors, []
     monkeypatch.setattr(torch_operator, "_evaluate", lambda text, own: seen.append(len(own)) or evaluate(text, own))
     found = torch.autograd.grad(einsum(text, *given).sin().sum(), given)
     assert seen == [2] * 9
@@ -136,7 +136,7 @@ def test_compiled_derivatives_are_one_operator_that_shares_steps(einsum, monkeyp
     """Four operands are three products: two of them again, and six for derivatives, in one call of the compiled program."""
     text, given = "nabc,ai,bj,ck->nijk", tensors((3, 2, 3, 4), (2, 3), (3, 2), (4, 2))
     torch.autograd.grad(einsum(text, *given).sum(), given)  # knows the steps afterwards
-    evaluate, seen, jointly = torch_operator._evaluate, [], []
+    evaluate, seen, jointly = torch_operator._evaluate_tensors, [], []
     joint = torch_operator._derivatives
     layer = torch.compile(lambda *x: einsum(text, *x).sin(), fullgraph=True, backend="aot_eager")
     result = layer(*given)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from feinsum.interrupts import deferred, load
+from feinsum.interrupts import deferred, load_module
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +132,6 @@ def test_threads_that_import_parts_of_one_package_do_not_disturb_each_other(
     (package / "first.py").write_text("from slow_events import go_on\ngo_on.set()\nimport slow_package\none = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     with ThreadPoolExecutor(1) as pool:
-        whole = pool.submit(load, "slow_package")
+        whole = pool.submit(load_module, "slow_package")
         assert import_module("slow_events").begun.wait(60)
-        assert load("slow_package.first").one == whole.result().one == 1
+        assert load_module("slow_package.first").one == whole.result().one == 1

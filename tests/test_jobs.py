@@ -19,9 +19,9 @@ from feinsum.devices import Device
 from feinsum.errors import JobError
 from feinsum.search import SAMPLERS
 from feinsum.timing import FINAL_PROTOCOL
-from feinsum.tune.batch import Result, Shard, run_batch
+from feinsum.tune.batch import JobResult, Shard, run_batch
+from feinsum.tune.device_lanes import several
 from feinsum.tune.jobs import Job, read_jobs
-from feinsum.tune.lanes import several
 
 FILE = """
 database = "night.sqlite"
@@ -211,7 +211,7 @@ def test_what_a_shard_or_the_batch_has_done_is_skipped(night: Path) -> None:
     assert first.store(database) == str(night.parent / "night.1-of-2.sqlite")
     assert first.store("postgresql://host/records") == "postgresql://host/records"
 
-    def do(shard: Shard, trials: int) -> Result:
+    def do(shard: Shard, trials: int) -> JobResult:
         jobs = [replace(job, trials=trials)] * 2
         (result,) = run_batch(jobs, database, shard=shard, workers=1, progress=False)
         return result
@@ -232,7 +232,7 @@ def test_lanes_share_the_jobs_of_equal_devices(cpu: Device, store: str) -> None:
         Job(fe.einsum("ij,jk->ik", fe.array("A", (8, n)), fe.array("B", (n, 7))), {}, "gone", 1, space="generic")
         for n in (3, 4, 5)
     ]
-    told: list[Result] = []
+    told: list[JobResult] = []
     results = run_batch(jobs, store, workers=1, tell=told.append, devices=(cpu, cpu))
     assert results == told
     assert [result.status for result in results] == ["tuned"] * 3
@@ -255,7 +255,7 @@ def test_a_job_that_fails_does_not_end_the_batch(cpu: Device, store: str) -> Non
         Job(e, {}, "cpu", 1, space="gone"),
         Job(e, {}, "cpu", timeout=0.5, space="generic"),
     ]
-    told: list[Result] = []
+    told: list[JobResult] = []
     options: dict[str, Any] = {"workers": 1, "progress": False, "tell": told.append}
     results = run_batch(jobs, store, **options)
     assert results == told
@@ -289,7 +289,7 @@ def test_the_second_run_at_a_store_says_so(cpu: Device, store: str, caplog: pyte
     fe.autotune(e, cpu, store, **how, seed=1)
     assert "another run" not in caplog.text
     holding = (
-        "import sys; from feinsum.tune.keeper import noting_others\n"
+        "import sys; from feinsum.tune.recorder import noting_others\n"
         "with noting_others(sys.argv[1]): print('begun', flush=True); sys.stdin.read()"
     )
     with (

@@ -19,7 +19,7 @@ from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable
 from feinsum.devices import Device
 from feinsum.generate.kernel import Kernel
-from feinsum.report.units import settings
+from feinsum.report.figures import settings
 
 pytestmark = pytest.mark.slow
 
@@ -456,7 +456,7 @@ def test_indices_are_wide_where_arrays_are_large(cpu: Device, store: str, monkey
 
 def test_large_means_an_array_of_two_to_the_31_elements() -> None:
     """Of an input or an output, at the lengths of the call; somewhat less, as the last group computes positions beyond."""
-    from feinsum.compile.indices import index_dtype
+    from feinsum.compile.index_width import index_dtype
 
     e = fe.einsum("i,j->ij", fe.array("x", "N"), fe.array("y", 2**16))
     assert index_dtype(e, {"i": 2**15 - 2**8 - 1, "j": 2**16}) == "int32"

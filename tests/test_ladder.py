@@ -139,7 +139,7 @@ def test_the_cost_model_chooses_between_spaces(cpu: Device, store: str, monkeypa
         check_against_numpy(E, arrays, kernel(arrays))
 
 
-def test_a_favourite_that_does_not_work_is_followed_by_the_next(
+def test_a_prediction_that_does_not_work_is_followed_by_the_next(
     cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a record that does not is; the clock does not end the search, so it finds the same twice on a busy machine."""

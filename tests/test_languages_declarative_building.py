@@ -18,7 +18,7 @@ from feinsum.cli import cli
 from feinsum.devices import Device
 from feinsum.errors import LanguageError, ShapeError, ValidationError
 from feinsum.languages.declarative.emitting.kernels import Spread
-from feinsum.languages.declarative.running import making
+from feinsum.languages.declarative.running import builder
 
 RNG = np.random.default_rng(7)
 
@@ -60,7 +60,7 @@ def test_programs_on_a_device(name: str, cpu: Device) -> None:
 @pytest.mark.parametrize("name", ["softmax", "layer norm", "sum", "scan by halves", "gelu of a layer"])
 def test_work_groups_of_any_size(name: str, spread: Spread, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """As other devices have them: partial results brought together by halves, by all, or by one."""
-    monkeypatch.setattr(making, "spread_of", lambda profile: spread)
+    monkeypatch.setattr(builder, "spread_of", lambda profile: spread)
     text, arguments, _ = PROGRAMS[name]
     program = fe.program(text, language="declarative")
     found, wanted = fe.build(program, device=cpu, route="general")(**arguments), program.interpret(**arguments)

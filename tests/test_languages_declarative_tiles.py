@@ -10,7 +10,7 @@ import feinsum as fe
 from feinsum.devices import Device
 from feinsum.errors import DeviceError
 from feinsum.languages.declarative.emitting.kernels import Spread
-from feinsum.languages.declarative.running import making
+from feinsum.languages.declarative.running import builder
 
 VECTORS = Spread(1, 2, tree=False, vector_bytes=64)
 CARDS = Spread(64, 2, tree=True)
@@ -46,7 +46,7 @@ def test_products_of_tiles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of any size, in vectors, by work-items with blocks of their own, and element by element."""
-    monkeypatch.setattr(making, "spread_of", lambda profile: spread)
+    monkeypatch.setattr(builder, "spread_of", lambda profile: spread)
     n, k, m = lengths
     rng = np.random.default_rng(5)
     A, B = rng.standard_normal((n, k)).astype(dtype), rng.standard_normal((k, m)).astype(dtype)
@@ -94,7 +94,7 @@ y: Tensor<B, N, M; f32> = grid (dim = [B]) |b| {
 @pytest.mark.parametrize("name", GRIDS)
 def test_other_grids(name: str, spread: Spread, cpu: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the interpreter."""
-    monkeypatch.setattr(making, "spread_of", lambda profile: spread)
+    monkeypatch.setattr(builder, "spread_of", lambda profile: spread)
     program = fe.program(GRIDS[name], language="declarative")
     shape = (3, 5, 8) if name == "a stack" else (10, 24) if "N, M" in GRIDS[name] else (37,)
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)

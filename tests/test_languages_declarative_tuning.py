@@ -16,8 +16,8 @@ from feinsum.cli import cli
 from feinsum.database import best_known
 from feinsum.devices import Device
 from feinsum.errors import FeinsumError, ValidationError
-from feinsum.languages.declarative.choices import choices_of
-from feinsum.languages.declarative.naming import normal_text
+from feinsum.languages.declarative.open_choices import choices_of
+from feinsum.languages.declarative.program_names import normal_text
 from feinsum.languages.declarative.tuning import subject_at
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import feinsum as fe
 from feinsum.cli import cli
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
-from feinsum.languages.immediate.orders import Costs
+from feinsum.languages.immediate.index_orders import Costs
+from feinsum.languages.immediate.joint_orders import total_work, trees_together
 from feinsum.languages.immediate.planner import Expression, Planner, Tree, tree_of
-from feinsum.languages.immediate.together import total_work, trees_together
 
 
 def described(text: str, sizes: dict[str, Any], dtype: str = "float64") -> fe.BatchedEinsum:

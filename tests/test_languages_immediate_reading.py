@@ -15,7 +15,7 @@ import feinsum as fe
 from feinsum.cli import cli
 from feinsum.errors import LanguageError
 from feinsum.languages.immediate.maps import IndexMap, read_map
-from feinsum.languages.immediate.syntax import Update
+from feinsum.languages.immediate.syntax import ImmediateUpdate
 
 
 def the_map(text: str) -> IndexMap:
@@ -77,7 +77,7 @@ def test_constants(text: str, value: float) -> None:
         )
     )
     (update,) = program.function().body
-    assert isinstance(update, Update)
+    assert isinstance(update, ImmediateUpdate)
     assert update.alpha == value
     assert fe.program(str(program)) == program
 

@@ -19,16 +19,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from immediate_programs import SAMPLE, Example, Writer, arguments_for, in_function
 from one_kernel import OneKernel
-from players import UNOPTIMISED
+from simulated_units import UNOPTIMISED
 
 import feinsum as fe
 from feinsum.compile import executable
 from feinsum.devices import build_program
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.generate import looping
-from feinsum.generate.workshop import KernelJob
+from feinsum.generate.kernel_builder import KernelJob
 from feinsum.languages.calling import stage
-from feinsum.languages.immediate.kernels import plan_of
+from feinsum.languages.immediate.kernels import plan_function
 from feinsum.registry import find_space
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Outcome
@@ -209,7 +209,7 @@ def test_nothing_is_read_that_has_a_factor_of_zero(cpu: fe.Device) -> None:
 
 
 def contractions(text: str) -> list[str]:
-    plan = plan_of(fe.program(text).function())
+    plan = plan_function(fe.program(text).function())
     return [f"{c.alpha:g} {c.text} {c.beta:g}" for c in plan.contractions()]
 
 
@@ -248,7 +248,7 @@ def test_loops_become_indices() -> None:
         f"for i8 %k = 0 to 4 {{ {views} axpby {{i to i}} 1.0, %a, 1.0, %b : memref<f64x3> to memref<f64x3> }}",
     )
     assert contractions(total) == ["1 {ia to i} 1"]
-    kept = plan_of(fe.program(total.replace(" 1.0, %b", " 0.5, %b")).function())
+    kept = plan_function(fe.program(total.replace(" 1.0, %b", " 0.5, %b")).function())
     assert type(kept.units[0]).__name__ == "Repeat"
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 import feinsum as fe
 from benchmarks.landscapes import read_landscapes
 from feinsum.cli import cli
-from feinsum.contraction import ContractionSchedule, Step, pairwise_schedule
+from feinsum.contraction import ContractionSchedule, ContractionStep, pairwise_schedule
 from feinsum.database import open_stores
 from feinsum.database.record import TuningRecord
 from feinsum.errors import LanguageError, SubscriptError, TransformError
-from feinsum.languages.immediate.attempts import attempts
 from feinsum.languages.immediate.marks import Marks
+from feinsum.languages.immediate.schedule_attempts import attempts
 from feinsum.languages.immediate.schedules import (
-    Kernel,
+    KernelRemark,
     Schedule,
     known_schedule,
     read_schedule,
@@ -77,16 +77,18 @@ def test_random_orders_are_read_back(data: st.DataObject) -> None:
     output = "".join(data.draw(st.permutations(inside))[: data.draw(st.integers(1, 2))])
     e = einsum_of(f"{','.join(terms)}->{output}")
     pool: list[tuple[int, str]] = list(enumerate(terms))
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     while len(pool) > 1 or not steps:
         count = min(len(pool), data.draw(st.integers(2, 3)))
         taken = [pool.pop(data.draw(st.integers(0, len(pool) - 1))) for _ in range(count)]
         needed = set(output).union(*(letters for _, letters in pool))
         kept = [x for x in inside if x in needed and any(x in letters for _, letters in taken)]
         letters = "".join(data.draw(st.permutations(kept))) if pool else output
-        steps.append(Step(tuple(k for k, _ in taken), Subscripts(tuple(x for _, x in taken), letters)))
+        steps.append(ContractionStep(tuple(k for k, _ in taken), Subscripts(tuple(x for _, x in taken), letters)))
         pool.append((e.n + len(steps) - 1, letters))
-    kernels = tuple(Kernel("generic", 1, {"items": k}) if data.draw(st.booleans()) else None for k in range(len(steps)))
+    kernels = tuple(
+        KernelRemark("generic", 1, {"items": k}) if data.draw(st.booleans()) else None for k in range(len(steps))
+    )
     schedule = Schedule(ContractionSchedule(tuple(steps)), kernels)
     assert read_schedule(fe.program(write_schedule(e, schedule)), e) == schedule
 
@@ -108,10 +110,10 @@ def test_a_plan_is_a_schedule() -> None:
 def test_a_kernel_that_does_everything_is_one_step() -> None:
     """Below one remark, whatever the instructions are."""
     e = einsum_of("ij,jk,kl->il")
-    kernel = Kernel("vector_panels", 3, {"path": "01 01"})
+    kernel = KernelRemark("vector_panels", 3, {"path": "01 01"})
     text = write_schedule(e, Schedule(pairwise_schedule(e), (kernel, None)))
     assert text.count("; @vector_panels 3") == text.count("; @step") == 1
-    whole = ContractionSchedule((Step((0, 1, 2), e.indexing),))
+    whole = ContractionSchedule((ContractionStep((0, 1, 2), e.indexing),))
     text = write_schedule(e, Schedule(whole, (kernel,)))
     assert text.count("log ") == 2
     assert read_schedule(fe.program(text), e) == Schedule(whole, (kernel,))
@@ -191,7 +193,10 @@ def test_the_engineers_own_order_is_tried_first(cpu: fe.Device, store: str, tmp_
 def test_marks_are_read_back() -> None:
     """In the letters of the einsum, outer ones first; only where each class and order of letters lets them be."""
     e = einsum_of("abc,dbc,de->ae")
-    steps = (Step((0, 1), Subscripts(("abc", "dbc"), "ad")), Step((3, 2), Subscripts(("ad", "de"), "ae")))
+    steps = (
+        ContractionStep((0, 1), Subscripts(("abc", "dbc"), "ad")),
+        ContractionStep((3, 2), Subscripts(("ad", "de"), "ae")),
+    )
     schedule = Schedule(ContractionSchedule(steps), (None, None), (Marks(("bc",), "d"), Marks((), "ae")))
     text = write_schedule(e, schedule)
     assert "log {(cb)a, (cb)[d] to [d]a} " in text
@@ -208,7 +213,10 @@ def test_an_array_may_be_several_operands() -> None:
     e = fe.einsum("ia,jb,eab->eij", A, A, u)
     schedule = Schedule(
         ContractionSchedule(
-            (Step((1, 2), Subscripts(("jb", "eab"), "eaj")), Step((0, 3), Subscripts(("ia", "eaj"), "eij")))
+            (
+                ContractionStep((1, 2), Subscripts(("jb", "eab"), "eaj")),
+                ContractionStep((0, 3), Subscripts(("ia", "eaj"), "eij")),
+            )
         ),
         (None, None),
     )
@@ -237,7 +245,7 @@ def test_kernels_and_marks_of_a_text_are_obeyed(cpu: fe.Device, store: str, tmp_
     found = attempts(e, schedule, cpu.profile, open_stores(store))
     ((space, configuration),) = found.configurations
     assert not found.remarks
-    known = known_schedule(e, Kernel(space, find_space(space).version, configuration), cpu.profile)
+    known = known_schedule(e, KernelRemark(space, find_space(space).version, configuration), cpu.profile)
     assert known.steps == schedule.steps
     assert known.kernels[1] == schedule.kernels[1]
     assert "a" in known.marks[0].looped
@@ -256,18 +264,21 @@ def test_kernels_and_marks_of_a_text_are_obeyed(cpu: fe.Device, store: str, tmp_
 def test_marks_that_no_kernel_obeys_are_told(cpu: fe.Device, store: str) -> None:
     """By step and reason; and a kernel that cannot be had is refused."""
     e = einsum_of("ac,cb,bd->ad", 20)
-    steps = (Step((0, 1), Subscripts(("ac", "cb"), "ab")), Step((3, 2), Subscripts(("ab", "bd"), "ad")))
+    steps = (
+        ContractionStep((0, 1), Subscripts(("ac", "cb"), "ab")),
+        ContractionStep((3, 2), Subscripts(("ab", "bd"), "ad")),
+    )
     schedule = Schedule(ContractionSchedule(steps), (None, None), (Marks((), "ab"), Marks()))
     found = attempts(e, schedule, cpu.profile, open_stores(store))
     assert found.configurations
     assert any("step 0, 'ac,cb->ab'" in remark and "is not obeyed" in remark for remark in found.remarks)
-    wrong = Schedule(schedule.steps, (Kernel("generic", 1, {"items": 3}), None))
+    wrong = Schedule(schedule.steps, (KernelRemark("generic", 1, {"items": 3}), None))
     with pytest.raises(TransformError, match="is refused"):
         attempts(e, wrong, cpu.profile, open_stores(store))
-    old = Schedule(schedule.steps, (Kernel("generic", 99, {}), None))
+    old = Schedule(schedule.steps, (KernelRemark("generic", 99, {}), None))
     with pytest.raises(TransformError, match="version 99"):
         attempts(e, old, cpu.profile, open_stores(store))
-    one = Schedule(ContractionSchedule((Step((0, 1, 2), e.indexing),)), (Kernel("generic", 1, GENERIC),))
+    one = Schedule(ContractionSchedule((ContractionStep((0, 1, 2), e.indexing),)), (KernelRemark("generic", 1, GENERIC),))
     assert attempts(e, one, cpu.profile, open_stores(store)).configurations == (("generic", GENERIC),)
 
 

@@ -10,11 +10,11 @@ import pytest
 
 from feinsum.languages.declarative import interpreting as interpreting_declarative
 from feinsum.languages.declarative.forms import FORMS, REDUCTIONS
-from feinsum.languages.declarative.syntax import Form, walk
+from feinsum.languages.declarative.syntax import FormCall, walk_nodes
 from feinsum.languages.immediate import interpreting as interpreting_immediate
 from feinsum.languages.immediate.syntax import INPUTS, Instruction
 from feinsum.languages.tensor.definitions import DEFINITIONS
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 
 DOC = Path(__file__).parents[1] / "doc"
 
@@ -46,13 +46,13 @@ def test_every_instruction_is_listed_on_the_page() -> None:
 def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its instructions are executed by its examples."""
     executed: set[str] = set()
-    execute = interpreting_immediate.execute
+    execute = interpreting_immediate.execute_function
 
     def note(function: Any, *arguments: Any) -> Any:
         executed.update(getattr(i, "opcode", type(i).__name__) for i in function.walk())
         return execute(function, *arguments)
 
-    monkeypatch.setattr(interpreting_immediate, "execute", note)
+    monkeypatch.setattr(interpreting_immediate, "execute_function", note)
     page = str(DOC / "reference" / "immediate-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures
@@ -63,16 +63,16 @@ def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_page_of_the_declarative_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of its forms, reductions and statements are executed by its examples."""
     executed: set[str] = set()
-    execute = interpreting_declarative.execute
+    execute = interpreting_declarative.execute_program
 
     def note(function: Any, *arguments: Any, **tunes: Any) -> Any:
-        for node in walk(function.body):
-            executed.add(node.kind if isinstance(node, Form) else type(node).__name__)
-            if isinstance(node, Form) and node.kind == "reduce":
+        for node in walk_nodes(function.body):
+            executed.add(node.kind if isinstance(node, FormCall) else type(node).__name__)
+            if isinstance(node, FormCall) and node.kind == "reduce":
                 executed.update(argument.value.name for argument in node.arguments if argument.name == "op")
         return execute(function, *arguments, **tunes)
 
-    monkeypatch.setattr(interpreting_declarative, "execute", note)
+    monkeypatch.setattr(interpreting_declarative, "execute_program", note)
     page = str(DOC / "reference" / "declarative-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures

@@ -16,7 +16,7 @@ from feinsum.errors import LanguageError
 from feinsum.languages import scanning
 from feinsum.languages.diagnostics import Findings
 from feinsum.languages.scanning import UNKNOWN, Grammar, Token, UnexpectedTokenError
-from feinsum.languages.source import Place, Source, Span
+from feinsum.languages.source import SourcePosition, SourceText, Span
 
 SUMS = """
 start: "let" NAME "=" sum
@@ -80,15 +80,15 @@ def test_unexpected_tokens_say_what_would_fit(cache: Path) -> None:
 
 def test_places_count_from_one() -> None:
     """The last character of a span is its own; an empty span is a place too."""
-    source = Source("ab\n\ncd\n")
-    assert source.place(Span(1, 5)) == Place(1, 2, 3, 1)
-    assert source.place(Span(7, 7)) == Place(4, 1, 4, 1)
+    source = SourceText("ab\n\ncd\n")
+    assert source.place(Span(1, 5)) == SourcePosition(1, 2, 3, 1)
+    assert source.place(Span(7, 7)) == SourcePosition(4, 1, 4, 1)
     assert Token("NAME", "abc", 5).end == 8
 
 
 def test_excerpts_keep_tabs_and_end_with_the_line() -> None:
     """So that carets stand below what is meant, whatever width a tab has."""
-    source = Source("\tab\tcd\r\nef")
+    source = SourceText("\tab\tcd\r\nef")
     assert source.excerpt(Span(4, 6)) == "\tab\tcd\n\t  \t^^"
     assert source.excerpt(Span(4, 10)) == "\tab\tcd\n\t  \t^^"
     assert source.excerpt(Span(9, 9)) == "ef\n ^"
@@ -96,7 +96,7 @@ def test_excerpts_keep_tabs_and_end_with_the_line() -> None:
 
 def test_an_error_has_the_attributes_of_its_first_diagnostic() -> None:
     """It is a ValueError, as it is about a value that was given."""
-    findings = Findings(Source("one\ntwo", "file.tc"))
+    findings = Findings(SourceText("one\ntwo", "file.tc"))
     findings.warn("advice", Span(0, 3), "odd")
     findings.error("second", Span(4, 7), "worse", [findings.note("see here", Span(0, 1))])
     findings.error("first", Span(0, 3), "wrong")

@@ -20,10 +20,10 @@ from tensor_updates import SOME, UPDATES, arguments_of, compare, numbers_of, upd
 import feinsum as fe
 from feinsum.devices.vendors.nvidia import NVIDIA
 from feinsum.languages.calling.protocols import ProgramCall
-from feinsum.languages.tensor.interpreting.machine import Machine
+from feinsum.languages.tensor.interpreting.machine import KernelInterpreter
 from feinsum.languages.tensor.lowering.target import Target
-from feinsum.languages.tensor.running.kernel import GeneralKernel
-from feinsum.languages.tensor.types import BF16, F16, SCALARS, Coopmatrix, Scalar
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
+from feinsum.languages.tensor.types import BF16, F16, SCALARS, Coopmatrix, TensorScalar
 
 TARGETS = {
     "one": Target(1, (1, 1), 32, 16),
@@ -96,11 +96,11 @@ class TooLargeError(Exception):
     """A number that its type may have rounded."""
 
 
-def check_exact(machine: Machine, operation: Any, *results: Any) -> None:
-    """What :meth:`Machine.give` does, for numbers that are whole and exact."""
+def check_exact(machine: KernelInterpreter, operation: Any, *results: Any) -> None:
+    """What :meth:`KernelInterpreter.give` does, for numbers that are whole and exact."""
     for value, found in zip(operation.results, results, strict=True):
         type_ = value.type.component if isinstance(value.type, Coopmatrix) else value.type
-        if isinstance(type_, Scalar) and not type_.is_integer:
+        if isinstance(type_, TensorScalar) and not type_.is_integer:
             parts = np.stack([np.real(found), np.imag(found)])
             if not (np.abs(parts) <= _EXACT.get(type_, 2**24)).all():
                 raise TooLargeError
@@ -132,7 +132,7 @@ def test_random_programs_give_what_the_interpreter_gives(
     function = program.function()
     wanted = whole_arguments(function, seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Machine, "give", check_exact)
+        patch.setattr(KernelInterpreter, "give", check_exact)
         try:
             program.interpret(subgroup_size=chosen.subgroup_size, work_group_size=chosen.work_group_size, count=1, **wanted)
         except TooLargeError:

@@ -12,7 +12,7 @@ from tensor_programs import EVERY_INSTRUCTION, arguments_for
 
 import feinsum as fe
 from feinsum.errors import LanguageError
-from feinsum.languages.tensor.types import SCALARS, Scalar
+from feinsum.languages.tensor.types import SCALARS, TensorScalar
 
 LIGHT = settings(max_examples=40, deadline=None)
 
@@ -117,7 +117,7 @@ def chains(draw: st.DrawFn) -> tuple[str, dict[str, Any], Any]:
     return text, {"alpha": alpha, "beta": beta, "A": batch, "B": arrays[1], "C": arrays[2], "D": D}, expected
 
 
-def _random(type_: Scalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+def _random(type_: TensorScalar, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
     values = rng.integers(-5, 6, shape) if type_.is_integer else rng.standard_normal(shape)
     if type_.is_complex:
         values = values + 1j * rng.standard_normal(shape)

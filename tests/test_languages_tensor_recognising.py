@@ -14,7 +14,7 @@ import pytest
 
 import feinsum as fe
 from feinsum.errors import FeinsumError, ShapeError, ValidationError
-from feinsum.languages.tensor.recognising import UnrecognisedError, steps
+from feinsum.languages.tensor.recognising import UnrecognisedError, function_steps
 
 HEAD = """func @f(%alpha: f64, %beta: f64, %K: memref<f64x5x7>, %A: memref<f64x3x3>, %x: memref<f64x3>, %y: memref<f64x7>,
         %G: group<memref<f64x7x3>x?>, %P: memref<f64x7x3x?>, %Q: memref<f64x5x3x?>, %R: memref<f64x5x?>,
@@ -92,7 +92,7 @@ REFUSED = {
 def test_what_is_recognised(name: str) -> None:
     """Every update is an einsum for each of its terms, its axes reversed, the group id a long one."""
     body, formulas = RECOGNISED[name]
-    assert [found.formula for found in steps(plain(body))] == formulas
+    assert [found.formula for found in function_steps(plain(body))] == formulas
 
 
 def plain(body: str) -> Any:
@@ -106,7 +106,7 @@ def test_what_is_not_recognised(why: str) -> None:
     marked = HEAD + REFUSED[why] + "\n}"
     text = marked.replace("⟦", "").replace("⟧", "")
     with pytest.raises(UnrecognisedError) as caught:
-        steps(fe.program(text).function())
+        function_steps(fe.program(text).function())
     assert str(caught.value) == why
     first, last = marked.index("⟦"), marked.index("⟧") - 1
     assert text[slice(*caught.value.span)] == text[first:last]
@@ -116,7 +116,7 @@ def test_types_without_kernels_of_einsums_are_not_recognised() -> None:
     """For which none were measured."""
     ints = "func @f(%a: i32, %x: memref<i32x4>, %y: memref<i32x4>) { axpby.n %a, %x, %a, %y }"
     with pytest.raises(UnrecognisedError, match="%x is of i32"):
-        steps(fe.program(ints).function())
+        function_steps(fe.program(ints).function())
 
 
 GAPS = """func @gaps(%K: memref<f64x5x7,strided<1,8>>, %P: memref<f64x7x3x?>, %Q: memref<f64x4x3x?,strided<1,6,?>>) {
@@ -178,7 +178,7 @@ def test_sums_of_chains_go_through_epilogues(cpu: fe.Device, beta: float) -> Non
     """One einsum a term, the first of which sees what was there; where β is 0 that is nothing."""
     program = fe.program(UPDATED)
     kernel = fe.build(program, device=cpu, route="einsum")
-    assert [found.epilogue for found in steps(program.function())] == [
+    assert [found.epilogue for found in function_steps(program.function())] == [
         "p_alpha*v + p_beta*out",
         "p_alpha*v + out",
     ]
@@ -308,7 +308,7 @@ APART = {
 @pytest.mark.parametrize("why", APART)
 def test_terms_of_other_forms_stay_apart(why: str) -> None:
     """The first two are stacked, the third is added."""
-    first, second = steps(fe.program(terms(*APART[why])).function())
+    first, second = function_steps(fe.program(terms(*APART[why])).function())
     assert [str(one) for one in first.operands.values()] == ["(%K0, %K1)", "%P", "(%A0, %A1)"]
     assert first.epilogue == "p_alpha*v + p_beta*out"
     assert "%A2" in map(str, second.operands.values())
@@ -320,7 +320,7 @@ def test_terms_are_stacked_where_that_moves_less() -> None:
     sums = "\n".join(f"axpby.n %one, %a{d}, {'%one' if d else '%zero'}, %r" for d in range(3))
     text = VOLUME.replace("%P: ", "%R: memref<f64x3x3x?>, %P: ")
     text = text[: text.index("gemm")] + "%r = subview %R[0:3, 0:3, %id] : memref<f64x3x3>\n" + sums + "\n}"
-    made = [found.formula for found in steps(fe.program(text).function())]
+    made = [found.formula for found in function_steps(fe.program(text).function())]
     assert made == ["cba->cba of %A0", "cba->cba of %A1, then v + out", "cba->cba of %A2, then v + out"]
 
 
@@ -362,7 +362,7 @@ def test_local_memory_is_an_array_of_all_instances(cpu: fe.Device, library: str)
         np.testing.assert_allclose(numbers_of(held["Q"]), numbers["Q"], rtol=1e-11, atol=1e-11)
         numbers[changed] *= 2
         held[changed].set(numbers[changed]) if library == "pyopencl" else np.copyto(held[changed], numbers[changed])
-    formulas = [one.formula for one in steps(program.function())]
+    formulas = [one.formula for one in function_steps(program.function())]
     assert formulas == [
         "fda,ced,cfbe->cba of (%K0, %K1, %K2), %P, (%A0, %A1, %A2), then %alpha*v",
         "da,cbd->cba of %K0[0:4, :], %t",
@@ -426,7 +426,7 @@ THIN = terms(
 def test_local_memory_is_kept(cpu: fe.Device, text: str, kept: list[str], last: str, library: str) -> None:
     """By a name that no other value has, as often as it is written anew; it may be stacked, too."""
     program = fe.program(text)
-    made = steps(program.function())
+    made = function_steps(program.function())
     assert list(dict.fromkeys(one.output.name for one in made)) == [*kept, "Q"]
     assert made[-1].formula == last
     assert text == AGAIN or "(%t, %u)" in made[-2].formula
@@ -526,12 +526,12 @@ def test_views_of_arrays_on_the_device_are_kept_while_these_are(cpu: fe.Device) 
 
 
 @dataclass
-class PlayedKernel:
+class SimulatedKernel:
     """An update ``v + out`` by numpy, in place of a kernel of :func:`feinsum.generate`."""
 
     einsum: fe.BatchedEinsum
     sizes: Mapping[str, int]
-    space: str = "played"
+    space: str = "simulated"
     rung: str = "generic"
 
     def __call__(self, inputs: Mapping[str, Any], out: Any, **_: Any) -> None:
@@ -543,14 +543,16 @@ class PlayedKernel:
 
 def test_sizes_that_a_program_leaves_open_are_compiled_in(cpu: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of a call, not the number of instances; beyond so many sets of sizes there is a kernel for all."""
-    made: list[PlayedKernel] = []
+    made: list[SimulatedKernel] = []
 
-    def play(e: fe.BatchedEinsum, device: Any, database: Any, sizes: Any, tune: str, looped: str) -> PlayedKernel:
-        made.append(PlayedKernel(e, sizes))
+    def simulate_kernel(
+        e: fe.BatchedEinsum, device: Any, database: Any, sizes: Any, tune: str, looped: str
+    ) -> SimulatedKernel:
+        made.append(SimulatedKernel(e, sizes))
         return made[-1]
 
     monkeypatch.setattr("feinsum.languages.tensor.running.einsums._MOST_LENGTHS", 2)
-    monkeypatch.setattr("feinsum.languages.calling.stage.generate", play)
+    monkeypatch.setattr("feinsum.languages.calling.stage.generate", simulate_kernel)
     sizes = [f"%r{x} = size %{x}[0] : index %c{x} = size %{x}[1] : index" for x in "ABC"]
     views = [f"%{x.lower()} = subview %{x}[0:%r{x}, 0:%c{x}, %id] : memref<f64x?x?,strided<1,?>>" for x in "ABC"]
     parameters = ", ".join(f"%{x}: memref<f64x?x?x?>" for x in "ABC")
@@ -574,4 +576,4 @@ def test_sizes_that_a_program_leaves_open_are_compiled_in(cpu: fe.Device, monkey
     assert list(map(sorted, compiled)) == [[], [2, 3, 4], [1, 2]]
     assert [len(one.sizes) for one in made] == [0, 1, 2], "those of the axes that are long"
     assert made[1].sizes == {"E": 5}
-    assert kernel.explain().count("played by generic for ") == 2
+    assert kernel.explain().count("simulated by generic for ") == 2

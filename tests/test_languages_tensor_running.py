@@ -11,11 +11,11 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
-from feinsum.compile import launching
+from feinsum.compile import text_kernel
 from feinsum.errors import DeviceError, DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import Target
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 from feinsum.languages.trying import try_out
 
 SCALE = """func @scale(%s: f32, %x: memref<f32x3x?>, %y: memref<f32x3x?,strided<1,?>> {stride_gcd=[1,2]}) {
@@ -211,8 +211,8 @@ def test_pocl_does_not_optimise_barriers_in_branches(
     cpu: fe.Device, monkeypatch: pytest.MonkeyPatch, body: str, id_: str, optimised: bool
 ) -> None:
     """PoCL 3.1 moves code across them: of 12 random functions one ended it, of 150 one gave a wrong number."""
-    build, options = launching.build_program, list[str]()
-    monkeypatch.setattr(launching, "build_program", lambda *given: options.extend(given[2]) or build(*given))
+    build, options = text_kernel.build_program, list[str]()
+    monkeypatch.setattr(text_kernel, "build_program", lambda *given: options.extend(given[2]) or build(*given))
     device: Any = SimpleNamespace(
         profile=replace(cpu.profile, id=id_), cl_device=cpu.cl_device, context=cpu.context, queue=cpu.queue
     )

@@ -1,4 +1,4 @@
-"""Products of the tensor language on matrix units, which a CPU plays, against the interpreter."""
+"""Products of the tensor language on matrix units, which a CPU simulates, against the interpreter."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from players import UNOPTIMISED, played
 from profiles import GPU
+from simulated_units import UNOPTIMISED, simulate
 from tensor_programs import arguments_for
 from tensor_updates import compare
 
 import feinsum as fe
-from feinsum.compile import launching
+from feinsum.compile import text_kernel
 from feinsum.devices.opencl import build_program
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.emitting import Emitted, emit
-from feinsum.languages.tensor.lowering import lower
+from feinsum.languages.tensor.lowering import lower_function
 from feinsum.languages.tensor.lowering.target import Target, choose_target
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 
 NAMES = (*GPU.matrix_units, "f16-mma-m16n8k16", "bf16-mma-m16n8k16")
 UNITS = Target(32, (64, 1), units=NAMES)
@@ -28,12 +28,12 @@ DEVICE = replace(GPU, instructions=(*GPU.instructions, *NAMES[-2:]))
 
 
 @pytest.fixture
-def plays(player: fe.Device, monkeypatch: pytest.MonkeyPatch) -> fe.Device:
-    """A CPU whose kernels are built with units that it plays."""
+def simulating(simulator: fe.Device, monkeypatch: pytest.MonkeyPatch) -> fe.Device:
+    """A CPU whose kernels are built with units that it simulates."""
     monkeypatch.setattr(
-        launching, "build_program", lambda context, source, options: build_program(context, played(source), UNOPTIMISED)
+        text_kernel, "build_program", lambda context, source, options: build_program(context, simulate(source), UNOPTIMISED)
     )
-    return player
+    return simulator
 
 
 def random_arguments(text: str, size: int = 3) -> Callable[[], dict[str, Any]]:
@@ -57,7 +57,7 @@ def units_of(text: str, target: Target = UNITS) -> tuple[str, ...]:
 
 
 def emitted(text: str, target: Target) -> Emitted:
-    return emit(lower(fe.program(text).function(), target), target)
+    return emit(lower_function(fe.program(text).function(), target), target)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,16 @@ def emitted(text: str, target: Target) -> Emitted:
     ],
 )
 def test_products_by_matrix_units(
-    plays: fe.Device, types: tuple[str, str, str], sizes: tuple[int, int, int], turned: str, unit: str
+    simulating: fe.Device, types: tuple[str, str, str], sizes: tuple[int, int, int], turned: str, unit: str
 ) -> None:
     """Every type, sizes that fill no fragment, transposed or not."""
     text = product(types, sizes, turned)
-    kernel = compare(plays, text, random_arguments(text), UNITS)
+    kernel = compare(simulating, text, random_arguments(text), UNITS)
     assert f"products on matrix units: {unit}" in kernel.explain()
 
 
 @pytest.mark.parametrize("sizes", [(19, 9, 37), (3, 2, 1), (16, 8, 0)])
-def test_sizes_that_nobody_knows(plays: fe.Device, sizes: tuple[int, int, int]) -> None:
+def test_sizes_that_nobody_knows(simulating: fe.Device, sizes: tuple[int, int, int]) -> None:
     """Tiles that end inside a fragment or a step are filled with zeros, whatever lies beyond."""
     text = """func @product(%A: memref<f64x?x?>, %B: memref<f64x?x?>, %C: memref<f64x?x?>) attributes{subgroup_size=32} {
         %alpha = constant 0.5 : f64  %beta = constant 1.0 : f64
@@ -97,7 +97,7 @@ def test_sizes_that_nobody_knows(plays: fe.Device, sizes: tuple[int, int, int]) 
         # what must not be read is not a number
         return {name: _surrounded(value) for name, value in numbers.items()}
 
-    kernel = compare(plays, text, arguments, UNITS)
+    kernel = compare(simulating, text, arguments, UNITS)
     assert kernel.emitted.units == ("fp64-mma-m16n8k16",)
 
 
@@ -135,9 +135,9 @@ BY_HAND = """func @by_hand(%A: memref<f64x28x?>, %B: memref<f64x?x9>, %C: memref
 }"""
 
 
-def test_matrices_that_a_program_has_itself(plays: fe.Device) -> None:
+def test_matrices_that_a_program_has_itself(simulating: fe.Device) -> None:
     """Loops that carry them, branches, casts, scaling, arithmetic, and checked and atomic access."""
-    kernel = compare(plays, BY_HAND, random_arguments(BY_HAND, 17), UNITS)
+    kernel = compare(simulating, BY_HAND, random_arguments(BY_HAND, 17), UNITS)
     assert kernel.emitted.units == ("fp64-mma-m16n8k8",)
 
 
@@ -208,12 +208,14 @@ def test_sub_groups_of_an_instance(types: str, sizes: tuple[int, int, int], want
     assert (target.subgroup_size, target.subgroups) == wanted
 
 
-def test_results_are_rounded_once(plays: fe.Device) -> None:
+def test_results_are_rounded_once(simulating: fe.Device) -> None:
     """A product of whole numbers in half precision is exact, as sums are of single precision."""
     text = product(("f16", "f16", "f16"), (32, 8, 64), beta="0.0")
     rng = np.random.default_rng(1)
     a, b = (np.asarray(rng.integers(-4, 5, shape).astype(np.float16), order="F") for shape in ((32, 64), (64, 8)))
     c = np.full((32, 8), np.nan, np.float16, order="F")
     program = fe.program(text)
-    GeneralKernel(program.function(), program.source, plays, target=UNITS).call(ProgramCall({"A": a, "B": b, "C": c}, 1))
+    GeneralKernel(program.function(), program.source, simulating, target=UNITS).call(
+        ProgramCall({"A": a, "B": b, "C": c}, 1)
+    )
     np.testing.assert_array_equal(c, (0.5 * (a.astype(float) @ b.astype(float))).astype(np.float16))

@@ -8,15 +8,15 @@ from itertools import islice, product
 from typing import Any
 
 import pytest
-from feinsum.transforms.fused_chains.orders import orders
+from feinsum.transforms.fused_chains.orders import contraction_orders
 from hypothesis import given
 from hypothesis import strategies as st
-from players import build_played, build_unoptimised
 from profiles import CPU, GPU
+from simulated_units import build_simulated, build_unoptimised
 
 import feinsum as fe
 from feinsum.compile.realize import realize
-from feinsum.contraction import Step
+from feinsum.contraction import ContractionStep
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import find_space
@@ -24,7 +24,7 @@ from feinsum.skeletons.common.digits import Digits
 from feinsum.skeletons.fused_chains import BlockSteps, ChainStep, ContractionOrder, sharing_of
 from feinsum.skeletons.fused_chains.arrangements import GroupSchedule, arrange
 from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, LocalArray, StoreResult
-from feinsum.skeletons.fused_chains.layouts import Access, padded
+from feinsum.skeletons.fused_chains.padded_layouts import LocalAccess, padded_layout
 from feinsum.space import Problem
 from feinsum.subscripts import parse_subscripts
 from feinsum.validate import Workload
@@ -86,7 +86,7 @@ def test_digits_tell_every_number_apart(counts: list[int], data: st.DataObject) 
 def test_work_items_that_read_a_row_each_meet_in_no_bank(length: int, itemsize: int) -> None:
     """Whatever the length of a row: at one column, as many rows as banks deliver together lie in different banks."""
     banks = 128 // itemsize
-    layout = padded("ij", (banks, length), (Access(Digits("i", (banks,)), length),), itemsize)
+    layout = padded_layout("ij", (banks, length), (LocalAccess(Digits("i", (banks,)), length),), itemsize)
     assert len({layout.place((i, 0)) % banks for i in range(banks)}) == banks
     assert len({layout.place(at) for at in product(range(banks), range(length))}) == banks * length
 
@@ -95,8 +95,8 @@ def test_work_items_that_read_a_row_each_meet_in_no_bank(length: int, itemsize: 
 @pytest.mark.parametrize("rows", [9, 54, 72])
 def test_fragments_of_a_matrix_unit_meet_in_no_bank(rows: int, itemsize: int) -> None:
     """Lane 4 g + t reads row g of number t of the sum, 16 lanes at a time of float64 and 32 of float32."""
-    access = Access(Digits("r", (rows,)), 1, Digits("k", (8,)))
-    layout = padded("kr", (8, rows), (access,), itemsize, able=(0,))
+    access = LocalAccess(Digits("r", (rows,)), 1, Digits("k", (8,)))
+    layout = padded_layout("kr", (8, rows), (access,), itemsize, able=(0,))
     together = 128 // itemsize
     for first in range(0, 32, together):
         places = [layout.place((lane % 4, lane // 4)) for lane in range(first, first + together)]
@@ -105,7 +105,7 @@ def test_fragments_of_a_matrix_unit_meet_in_no_bank(rows: int, itemsize: int) ->
 
 def plan(e: fe.BatchedEinsum, **choices: Any) -> BlockSteps:
     """Contractions of an interpolation one after the other, two elements to a work-item and four to a group."""
-    order = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))[0]
+    order = contraction_orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))[0]
     steps = tuple(ChainStep(step, {"e": 2}) for step in ContractionOrder.parse(order).steps(e))
     return BlockSteps(steps, {"e": 4}, 32, **{"staged_operands": frozenset(range(e.n)), **choices})
 
@@ -182,13 +182,13 @@ def test_kernels_are_right_at_any_length(cpu: fe.Device, e: fe.BatchedEinsum, ch
         ("float32", {"stay": 2}),
     ],
 )
-def test_steps_on_a_matrix_unit_are_right(player: fe.Device, dtype: str, choices: dict[str, Any]) -> None:
-    """A unit played by the sub-groups of a CPU: rows, columns and sums that fill no fragment."""
+def test_steps_on_a_matrix_unit_are_right(simulator: fe.Device, dtype: str, choices: dict[str, Any]) -> None:
+    """A unit simulated by the sub-groups of a CPU: rows, columns and sums that fill no fragment."""
     e = volume(1, dtype)
     c = configuration(e, unit=UNIT, elements=2, together=1, across=16, **choices)
     program = realize(e, {"E": 1000}, find_space("work_group_steps"), c, FEW)
-    executable = build_played(player, program)
-    verdict = Workload(e, e.resolve({"E": 13}), player.queue).check(executable)
+    executable = build_simulated(simulator, program)
+    verdict = Workload(e, e.resolve({"E": 13}), simulator.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
@@ -251,7 +251,7 @@ def test_a_chained_result_has_no_local_memory() -> None:
 def test_the_best_guess_starts_small_and_ends_along_rows() -> None:
     """The last axis of an interpolation is summed first, from neighbours; the first one last, into long rows."""
     e = described("ai,bj,ck,eijk->eabc", i=8, j=8, k=8, a=9, b=9, c=9)
-    first, *rest = orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))
+    first, *rest = contraction_orders(e, tuple(e.resolve({"E": 1000}).items()), ("e",))
     steps = ContractionOrder.parse(first).steps(e)
     assert steps[0].indexing.summed == "k"
     assert steps[-1].indexing.summed == "i"
@@ -297,11 +297,11 @@ def test_more_long_indices_than_groups_have_axes_are_refused() -> None:
 def test_a_plan_that_does_not_fit_is_refused() -> None:
     """A tile that does not divide its index, a step without one matrix for a unit, a summed index in blocks."""
     e = interpolation()
-    step = Step((0, 3), parse_subscripts("ai,eijk->eajk"))
+    step = ContractionStep((0, 3), parse_subscripts("ai,eijk->eajk"))
     with pytest.raises(TransformError, match="3 of 'a', which do not divide it"):
         sharing_of(e, ChainStep(step, {"a": 3}), {"e": 4})
     with pytest.raises(TransformError, match="is no product with one matrix"):
-        sharing_of(e, ChainStep(Step((0, 1), parse_subscripts("ai,bj->aibj")), matrix_unit=UNIT), {"e": 4})
+        sharing_of(e, ChainStep(ContractionStep((0, 1), parse_subscripts("ai,bj->aibj")), matrix_unit=UNIT), {"e": 4})
     with pytest.raises(TransformError, match="cannot treat index 'i'"):
         sharing_of(e, ChainStep(step), {"e": 4, "i": 2})
 

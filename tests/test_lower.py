@@ -14,8 +14,8 @@ from running import run
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
-from feinsum.compile.executable import build
-from feinsum.contraction import ContractionSchedule, Step, fused_schedule, pairwise_schedule
+from feinsum.compile.executable import build_executable
+from feinsum.contraction import ContractionSchedule, ContractionStep, fused_schedule, pairwise_schedule
 from feinsum.devices import Device
 from feinsum.subscripts import Subscripts
 from feinsum.validate import Workload
@@ -65,7 +65,7 @@ def test_an_epilogue_is_right_untransformed(text: str, cpu: Device) -> None:
     """Also where something is chosen by the sum, which then has an instruction of its own."""
     b, x, y = fe.array("b", 5), fe.array("x", ("N", 5)), fe.array("y", ("N", 5))
     e = fe.einsum("ni,ni->i", x, y).then(text, **({"b": b} if "b[" in text else {}))
-    executable = build(cpu.context, generate_program(fe.generate_loopy(e)))
+    executable = build_executable(cpu.context, generate_program(fe.generate_loopy(e)))
     verdict = Workload(e, e.resolve({"N": 9}), cpu.queue).check(executable)
     assert verdict.ok, verdict.message
 
@@ -101,9 +101,9 @@ def test_partial_results_that_rows_share_are_computed_once() -> None:
     assert sum(line.startswith("out_") for line in lines) == 3
 
 
-def step(operands: tuple[int, ...], text: str) -> Step:
+def step(operands: tuple[int, ...], text: str) -> ContractionStep:
     left, _, right = text.partition("->")
-    return Step(operands, Subscripts(tuple(left.split(",")), right))
+    return ContractionStep(operands, Subscripts(tuple(left.split(",")), right))
 
 
 def test_indices_that_name_something_else_are_renamed() -> None:
@@ -150,7 +150,7 @@ BAD_SCHEDULES = {
 
 
 @pytest.mark.parametrize(("steps", "message"), BAD_SCHEDULES.values(), ids=BAD_SCHEDULES)
-def test_a_schedule_that_does_not_evaluate_the_einsum_is_refused(steps: list[Step], message: str) -> None:
+def test_a_schedule_that_does_not_evaluate_the_einsum_is_refused(steps: list[ContractionStep], message: str) -> None:
     """The message names the step and the operand or index."""
     with pytest.raises(fe.SubscriptError) as error:
         fe.generate_loopy(CHAIN, ContractionSchedule(tuple(steps)))
@@ -172,7 +172,7 @@ def test_the_pairwise_schedule_is_the_cheapest() -> None:
 def random_schedule(e: fe.BatchedEinsum, rng: random.Random) -> ContractionSchedule:
     """Any order of contractions of two or three operands, partial results with their axes in any order."""
     pool = list(enumerate(e.indexing.inputs))
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     while len(pool) > 1 or not steps:
         taken = rng.sample(pool, min(len(pool), rng.choice([2, 2, 3])))
         pool = [term for term in pool if term not in taken]
@@ -180,7 +180,9 @@ def random_schedule(e: fe.BatchedEinsum, rng: random.Random) -> ContractionSched
         needed = set(e.indexing.output).union(*(letters for _, letters in pool))
         kept = rng.sample(involved, len(involved))
         output = "".join(x for x in kept if x in needed) if pool else e.indexing.output
-        steps.append(Step(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output)))
+        steps.append(
+            ContractionStep(tuple(k for k, _ in taken), Subscripts(tuple(letters for _, letters in taken), output))
+        )
         pool.append((e.n + len(steps) - 1, output))
     return ContractionSchedule(tuple(steps))
 

@@ -11,7 +11,7 @@ from kernels import ARRAYS, make_kernel, run
 from numpy.testing import assert_allclose
 
 import feinsum as fe
-from feinsum.candidates.ladder import Choice
+from feinsum.candidates.ladder import ConfigurationChoice
 from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
 from feinsum.errors import MatchError
@@ -202,7 +202,7 @@ def test_a_launch_makes_what_a_space_does_not(
 ) -> None:
     """Between what the kernel does before and after; of one row, of two, and one output of two."""
     if not fused:
-        monkeypatch.setattr(module, "candidates", lambda *_: [Choice("default", as_they_are, {})])
+        monkeypatch.setattr(module, "candidates", lambda *_: [ConfigurationChoice("default", as_they_are, {})])
     text = f"""
     t[f] = 2*s {{id=before}}
     {GATED} {{id=gated, dep=before}}
@@ -232,7 +232,7 @@ def test_a_launch_makes_what_a_space_does_not(
 
 def test_no_launch_is_put_into_a_kernel_that_others_call(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Barriers of all work-groups are for entry points; the error is that of the last way that was tried."""
-    monkeypatch.setattr(module, "candidates", lambda *_: [Choice("default", as_they_are, {})])
+    monkeypatch.setattr(module, "candidates", lambda *_: [ConfigurationChoice("default", as_they_are, {})])
     inner = kernel_of(f"y[e, i] = exp({SUM})")
     with pytest.raises(fe.TransformError, match="no transformation applies"):
         fe.transform(lp.merge([inner]).with_entrypoints(frozenset()), cpu, inner.default_entrypoint.name, epilogues=True)

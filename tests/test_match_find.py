@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from feinsum.einsum import array, batched_einsum, einsum
 from feinsum.lower import generate_loopy
 from feinsum.match import Match, find_einsums, isolate, match_einsum
-from feinsum.match.expressions import find_uses
+from feinsum.match.expression_uses import find_uses
 
 OTHER_LOOPS = "[n] -> {[p, q, r]: 0 <= p < n and 0 <= q, r < 4}"
 

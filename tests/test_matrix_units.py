@@ -1,4 +1,4 @@
-"""Matrix units: what a rewrite makes of a sum of products, proved on a CPU whose sub-groups play the unit."""
+"""Matrix units: what a rewrite makes of a sum of products, proved on a CPU whose sub-groups simulate the unit."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from loopy.kernel.array import FixedStrideArrayDimTag
-from players import UNOPTIMISED, build_played, played
 from profiles import CPU, GPU
 from pymbolic import evaluate
+from simulated_units import UNOPTIMISED, build_simulated, simulate
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices.opencl import build_program
 from feinsum.errors import TransformError
@@ -133,7 +133,7 @@ def test_lanes_hold_every_element_of_a_tile_once() -> None:
     ],
 )
 def test_the_gradient_is_right_at_any_length(
-    player: fe.Device, i: int, j: int, rows: int, dtype: str, choices: dict[str, Any]
+    simulator: fe.Device, i: int, j: int, rows: int, dtype: str, choices: dict[str, Any]
 ) -> None:
     """One element, a prime number of them, and more than the groups take at once; float32 on either unit.
 
@@ -142,21 +142,21 @@ def test_the_gradient_is_right_at_any_length(
     e = gradient(i, j, rows, dtype)
     s, small = find_space("dg_gradient_mma"), replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, configuration(**choices), small, wide=rows > 1)
-    executable = build_played(player, program)
+    executable = build_simulated(simulator, program)
     for length in (1, 67, 700):
-        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        verdict = Workload(e, e.resolve({"E": length}), simulator.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
-def test_other_operators_are_right(player: fe.Device, name: str, dtype: str) -> None:
+def test_other_operators_are_right(simulator: fe.Device, name: str, dtype: str) -> None:
     """The first configuration of each space, for two outputs of which one shares all but its field."""
     e, s = operator(name, 2, dtype), find_space(name)
     small = replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, s.default(s.problem(e, {"E": 1000}, small)), small)
-    executable = build_played(player, program)
-    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    executable = build_simulated(simulator, program)
+    verdict = Workload(e, e.resolve({"E": 131}), simulator.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
@@ -180,7 +180,7 @@ LAYOUTS = [
 
 
 @pytest.mark.parametrize(("name", "subscripts", "dtype"), LAYOUTS)
-def test_axes_stand_in_any_order(player: fe.Device, name: str, subscripts: str, dtype: str) -> None:
+def test_axes_stand_in_any_order(simulator: fe.Device, name: str, subscripts: str, dtype: str) -> None:
     """Of operands, which may be given in any order, too, and of the output; without copies of rows where there are none."""
     lengths: dict[str, int | str] = {"e": "E", "i": 5, "j": 6, "f": 3, "x": 2, "r": 3}
     inputs, output = subscripts.split("->")
@@ -192,8 +192,8 @@ def test_axes_stand_in_any_order(player: fe.Device, name: str, subscripts: str, 
     assert (p.sizes["j"], p.sizes["i"]) == (6, 5)
     c = s.default(p)
     assert c["staged"] == c["wide"] == ("ei" in output)
-    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(
-        build_played(player, realize(e, {"E": 1000}, s, c, small))
+    verdict = Workload(e, e.resolve({"E": 131}), simulator.queue).check(
+        build_simulated(simulator, realize(e, {"E": 1000}, s, c, small))
     )
     assert verdict.ok, verdict.message
 
@@ -203,7 +203,7 @@ IN_PARTS: dict[str, Any] = {"staged": False, "parts": 2, "weighted": True, "sub_
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name != "dg_gradient_mma"])
-def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, weighted: bool) -> None:
+def test_groups_may_share_the_columns_of_a_tile(simulator: fe.Device, name: str, weighted: bool) -> None:
     """Each with its part of the matrices, where all of them do not fit local memory, the last part a shorter one.
 
     Of 9 blocks of columns, three times 3, or 5 for two groups and 4 for two others.
@@ -214,9 +214,9 @@ def test_groups_may_share_the_columns_of_a_tile(player: fe.Device, name: str, we
     shared = {"parts": 2, "weighted": True} if weighted else {"parts": 3}
     choices = configuration(staged=False, sub_groups=8, together=1, **shared, **own)
     program = realize(e, {"E": 1000}, s, choices, small)
-    executable = build_played(player, program)
+    executable = build_simulated(simulator, program)
     for length in (1, 131, 700):
-        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        verdict = Workload(e, e.resolve({"E": length}), simulator.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
@@ -261,15 +261,15 @@ def test_parts_have_groups_by_their_columns() -> None:
     ],
 )
 def test_sums_may_go_slice_by_slice_and_values_be_copied(
-    player: fe.Device, name: str, i: int, j: int, dtype: str, choices: dict[str, Any]
+    simulator: fe.Device, name: str, i: int, j: int, dtype: str, choices: dict[str, Any]
 ) -> None:
     """With the accumulators of all columns in registers, and the values of one slice of the sum."""
     e, s = operator(name, 2, dtype, i=i, j=j), find_space(name)
     small = replace(GPU, compute_units=2)
     program = realize(e, {"E": 1000}, s, configuration(**choices), small)
-    executable = build_played(player, program)
+    executable = build_simulated(simulator, program)
     for length in (1, 131):
-        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        verdict = Workload(e, e.resolve({"E": length}), simulator.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
@@ -287,16 +287,16 @@ def test_sums_may_go_slice_by_slice_and_values_be_copied(
     ],
 )
 def test_products_may_be_computed_in_turn(
-    player: fe.Device, name: str, rows: int, i: int, j: int, choices: dict[str, Any]
+    simulator: fe.Device, name: str, rows: int, i: int, j: int, choices: dict[str, Any]
 ) -> None:
     """Each where the one before left off: with fewer tiles than sub-groups, as many, and some more."""
     e, s = operator(name, rows, i=i, j=j), find_space(name)
     small = replace(GPU, compute_units=2)
     own = {"everywhere": True} if name == "dg_face_mass_mma" else {}
     program = realize(e, {"E": 1000}, s, configuration(in_turn=True, **own, **choices), small)
-    executable = build_played(player, program)
+    executable = build_simulated(simulator, program)
     for length in (1, 131, 256, 300, 700):
-        verdict = Workload(e, e.resolve({"E": length}), player.queue).check(executable)
+        verdict = Workload(e, e.resolve({"E": length}), simulator.queue).check(executable)
         assert verdict.ok, verdict.message
 
 
@@ -347,15 +347,15 @@ def test_matrices_of_120_nodes_are_shared_by_groups(name: str) -> None:
 
 
 @pytest.mark.parametrize("choices", [{}, {"staged": False, "wide": True}])
-def test_outputs_that_share_no_product_are_written_in_turn(player: fe.Device, choices: dict[str, Any]) -> None:
+def test_outputs_that_share_no_product_are_written_in_turn(simulator: fe.Device, choices: dict[str, Any]) -> None:
     """The three components of a gradient: each output has a metric of its own, and all pass through one place."""
     metrics = [fe.array(f"J{x}", (3, "E")) for x in range(3)]
     matrix, field = fe.array("D", (3, 28, 9)), fe.array("u", ("E", 9))
     e = fe.batched_einsum("re,rij,ej->ei", [[metric, matrix, field] for metric in metrics])
     small, c = replace(GPU, compute_units=2), configuration(sub_groups=8, together=1, **choices)
     program = realize(e, {"E": 1000}, find_space("dg_derivative_mma"), c, small)
-    executable = build_played(player, program)
-    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    executable = build_simulated(simulator, program)
+    verdict = Workload(e, e.resolve({"E": 131}), simulator.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
@@ -369,12 +369,12 @@ def test_operators_are_right_on_the_unit_itself(name: str, dtype: str) -> None:
     e, s = operator(name, 2, dtype), find_space(name)
     program = realize(e, {"E": 5003}, s, s.default(s.problem(e, {"E": 5003}, found.profile)), found.profile)
     for length in (1, 5003):
-        verdict = Workload(e, e.resolve({"E": length}), found.queue).check(build(found.context, program))
+        verdict = Workload(e, e.resolve({"E": length}), found.queue).check(build_executable(found.context, program))
         assert verdict.ok, verdict.message
 
 
 @pytest.mark.parametrize("everywhere", [False, True])
-def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: bool) -> None:
+def test_a_sum_over_two_indices_pads_the_last(simulator: fe.Device, everywhere: bool) -> None:
     """A face mass operator, whose instructions are the products themselves, with the metric held in registers."""
 
     @space(pattern="ifj,fe,fej->ei", version=1, parameters={})
@@ -386,8 +386,8 @@ def test_a_sum_over_two_indices_pads_the_last(player: fe.Device, everywhere: boo
 
     e = lift(5, 3, 2)
     program = realize(e, {"E": 1000}, lift_space, {}, GPU)
-    executable = build_played(player, program)
-    verdict = Workload(e, e.resolve({"E": 131}), player.queue).check(executable)
+    executable = build_simulated(simulator, program)
+    verdict = Workload(e, e.resolve({"E": 131}), simulator.queue).check(executable)
     assert verdict.ok, verdict.message
 
 
@@ -464,7 +464,7 @@ TILE = 32
 
 
 @lru_cache
-def product_kernel(device: fe.Device, play: bool, sums: str) -> Any:
+def product_kernel(device: fe.Device, is_simulated: bool, sums: str) -> Any:
     """A kernel for A B, where A has 16 rows and B 8 columns, by a sub-group, step after step, as kernels call the unit."""
     u = fragment_unit(SPLIT)
     na, nb, nd = u.registers
@@ -508,14 +508,14 @@ kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) void product(
   }}
   {" ".join(f"{place} = t{i} + {result} + {rest};" for i, (place, result, rest) in enumerate(stored))}
 }}"""
-    return build_program(device.context, *((played(source), UNOPTIMISED) if play else (source,))).product
+    return build_program(device.context, *((simulate(source), UNOPTIMISED) if is_simulated else (source,))).product
 
 
-def product_by(device: fe.Device, play: bool, sums: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A B as the unit makes it, or a CPU that plays it."""
+def product_by(device: fe.Device, is_simulated: bool, sums: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """A B as the unit makes it, or a CPU that simulates it."""
     import pyopencl.array as cla
 
-    product = product_kernel(device, play, sums)
+    product = product_kernel(device, is_simulated, sums)
     out = cla.zeros(device.queue, (16, 8), a.dtype)
     left, right = (cla.to_device(device.queue, x) for x in (a, b))
     product(device.queue, (SUB_GROUP,), (SUB_GROUP,), left.data, right.data, out.data, np.int32(a.shape[1]))
@@ -525,11 +525,11 @@ def product_by(device: fe.Device, play: bool, sums: str, a: np.ndarray, b: np.nd
 @pytest.mark.parametrize("k", [8, 64, 1024])
 @pytest.mark.parametrize("kind", ["signs", "spread", "worst"])
 @pytest.mark.parametrize("sums", [*SUMS, "tilewise"])
-def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, sums: str) -> None:
+def test_split_products_keep_their_bound(simulator: fe.Device, k: int, kind: str, sums: str) -> None:
     """Signs that cancel, magnitudes far apart, numbers whose last bits are all lost: |error| <= error u Σ |a| |b|, or
     sum_error where the unit adds the steps, or tile_error where it adds those of a tile.
 
-    On the unit itself where there is one, and on the CPU that plays it.
+    On the unit itself where there is one, and on the CPU that simulates it.
     """
     random = np.random.default_rng(k)
     a, b = random.standard_normal((16, k)), random.standard_normal((k, 8))
@@ -543,14 +543,14 @@ def test_split_products_keep_their_bound(player: fe.Device, k: int, kind: str, s
     errors = {"apart": u.error(k), "tilewise": u.tile_error(k, TILE)}
     bound = (errors[sums] if sums in errors else u.sum_error(k, sums)) * 2.0**-24 * scale
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
-    for device, play in [(player, True), *((d, False) for d in own)]:
-        error = abs(product_by(device, play, sums, a, b) - exact)
+    for device, is_simulated in [(simulator, True), *((d, False) for d in own)]:
+        error = abs(product_by(device, is_simulated, sums, a, b) - exact)
         assert (error <= bound).all(), (device, (error / bound).max())
 
 
 @pytest.mark.parametrize("sums", [*SUMS, "tilewise"])
 @pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan, np.finfo(np.float32).max])
-def test_special_numbers_give_what_ieee_754_asks(player: fe.Device, special: float, sums: str) -> None:
+def test_special_numbers_give_what_ieee_754_asks(simulator: fe.Device, special: float, sums: str) -> None:
     """The rest of a split infinity would be NaN, and scores that are masked with -inf are common.
 
     In each operand, alone, opposite each other, opposite a zero, and in half of the entries.
@@ -566,8 +566,8 @@ def test_special_numbers_give_what_ieee_754_asks(player: fe.Device, special: flo
         exact, scale = a.astype(float) @ b.astype(float), abs(a.astype(float)) @ abs(b.astype(float))
     finite = np.isfinite(exact)
     own = [d for d in fe.devices() if d.usable and SPLIT in d.profile.matrix_units]
-    for device, play in [(player, True), *((d, False) for d in own)]:
-        found = product_by(device, play, sums, a, b)
+    for device, is_simulated in [(simulator, True), *((d, False) for d in own)]:
+        found = product_by(device, is_simulated, sums, a, b)
         np.testing.assert_array_equal(found[~finite], exact.astype(np.float32)[~finite])
         bound = fragment_unit(SPLIT).tile_error(64, TILE) + 64
         assert (abs(found[finite] - exact[finite]) <= bound * 2.0**-24 * scale[finite]).all()

@@ -9,8 +9,8 @@ import pytest
 from feinsum.transforms.packed_blocks.choices import packed_choices
 from feinsum.transforms.packed_blocks.plans import even, packed_plan
 from feinsum.transforms.packed_blocks.work import packed_work
-from players import build_unoptimised
 from profiles import CPU, GPU
+from simulated_units import build_unoptimised
 
 import feinsum as fe
 from feinsum.compile.realize import realize

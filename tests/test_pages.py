@@ -75,12 +75,12 @@ def test_a_buffer_that_is_in_use_elsewhere_is_not_waited_for(cpu: Device) -> Non
     gate = cl.UserEvent(cpu.context)
     source = cl.Buffer(cpu.context, cl.mem_flags.READ_WRITE, 1)
     blocked = cl.enqueue_fill_buffer(cpu.queue, source, np.uint8(0), 0, 1, wait_for=[gate])
-    making = Thread(target=LargePages(cpu.context).new_buffer, args=(LEAST_BYTES,), daemon=True)
-    making.start()
-    making.join(60)
-    waited, finished = making.is_alive(), blocked.command_execution_status == cl.command_execution_status.COMPLETE
+    kernel_build = Thread(target=LargePages(cpu.context).new_buffer, args=(LEAST_BYTES,), daemon=True)
+    kernel_build.start()
+    kernel_build.join(60)
+    waited, finished = kernel_build.is_alive(), blocked.command_execution_status == cl.command_execution_status.COMPLETE
     gate.set_status(cl.command_execution_status.COMPLETE)
     blocked.wait()
-    making.join()
+    kernel_build.join()
     assert not waited
     assert not finished

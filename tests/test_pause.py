@@ -94,7 +94,7 @@ def test_loopy_is_loaded_without_waiting_for_the_disk(tmp_path: Path) -> None:
     """SQLite hears that before it makes a cache of loopy; these work, and others are as they were."""
     script = """
 import sqlite3
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 connect, heard = sqlite3.connect, []
 def traced(*arguments, **options):
     connection = connect(*arguments, **options)
@@ -102,7 +102,7 @@ def traced(*arguments, **options):
     connection.set_trace_callback(heard[-1].append)
     return connection
 sqlite3.connect = traced
-load("loopy")
+load_module("loopy")
 sqlite3.connect = connect
 assert heard, "loopy has no caches any more"
 print({statements[0] for statements in heard}, all("CREATE TABLE" in statements[1] for statements in heard))

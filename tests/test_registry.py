@@ -14,8 +14,8 @@ from plugins import install, installing
 import feinsum as fe
 from feinsum import registry
 from feinsum.devices import Device
-from feinsum.tune.contest import Contest
 from feinsum.tune.task import make_task
+from feinsum.tune.tuning_search import TuningSearch
 
 SPACE = '''
 from feinsum.space import space
@@ -198,7 +198,7 @@ def test_a_faulty_space_costs_nothing_but_itself(
     assert fe.explore(e, cpu, store, {"E": 100}).space.name != "faulty"
     task = make_task(e, {"E": 100}, cpu)
     with fe.Database(store) as database:
-        assert Contest(task, database, None, 5, None).next_trial() is not None
+        assert TuningSearch(task, database, None, 5, None).next_trial() is not None
         alone = "space 'faulty' fails when asked|no transform space named 'faulty' applies"
         with pytest.raises((fe.SpaceError, fe.TransformError), match=alone):
-            Contest(task, database, "faulty", 5, None)
+            TuningSearch(task, database, "faulty", 5, None)

@@ -10,7 +10,7 @@ import pytest
 from test_tune_report import landscape
 
 from feinsum.report import PlotError, Rooflines, choices, convergence, distribution, importance, rooflines, speedups
-from feinsum.report.plots import SUFFIXES, save
+from feinsum.report.plots import SUFFIXES, save_picture
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +79,7 @@ def test_a_notebook_shows_a_picture() -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_pictures_are_written(suffix: str, tmp_path: Path) -> None:
     """In the format that the name says."""
-    save(speedups(CASES), tmp_path / f"picture{suffix}")
+    save_picture(speedups(CASES), tmp_path / f"picture{suffix}")
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
     assert (tmp_path / f"picture{suffix}").read_bytes().startswith(start)
 
@@ -87,9 +87,9 @@ def test_pictures_are_written(suffix: str, tmp_path: Path) -> None:
 def test_a_picture_that_cannot_be_written_says_why(tmp_path: Path) -> None:
     """Another format, or a directory that is not there."""
     with pytest.raises(PlotError, match=r"ends in '.bmp'; a picture is .png, .svg, .pdf"):
-        save(speedups(CASES), "picture.bmp")
+        save_picture(speedups(CASES), "picture.bmp")
     with pytest.raises(PlotError, match=r"cannot write .*gone.*: No such file or directory"):
-        save(speedups(CASES), tmp_path / "gone" / "picture.png")
+        save_picture(speedups(CASES), tmp_path / "gone" / "picture.png")
 
 
 def test_bench_draws_what_it_measured(tmp_path: Path) -> None:

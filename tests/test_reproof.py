@@ -50,7 +50,7 @@ def tried_before(cpu: Device, *, all_but: tuple[str, ...]) -> list[TuningRecord]
 
 
 def statuses(path: Path) -> dict[Any, str]:
-    found = [entry for _, entry in jsonl.read(path) if isinstance(entry, TuningRecord)]
+    found = [entry for _, entry in jsonl.read_records(path) if isinstance(entry, TuningRecord)]
     return {record.configuration["way"]: record.status for record in found}
 
 
@@ -83,7 +83,7 @@ def test_a_file_goes_on_where_it_stopped(cpu: Device, tmp_path: Path) -> None:
     source, target = tmp_path / "records.jsonl", tmp_path / "proved.jsonl"
     elsewhere = replace(believed(cpu, "wrong", sizes={"N": 60})[0], device="gpu:elsewhere")
     records = [*believed(cpu, "overwrites an input", "good", "reads past an input"), elsewhere]
-    jsonl.write(sorted(r.to_json() for r in records), source)
+    jsonl.write_lines(sorted(r.to_json() for r in records), source)
     before = source.read_text()
     code, output = run(str(source), str(target), "--device", cpu.id, "--timeout", "0")
     assert code == 1
@@ -110,7 +110,7 @@ def test_a_file_goes_on_where_it_stopped(cpu: Device, tmp_path: Path) -> None:
 def test_what_cannot_be_proved_keeps_its_rank_and_is_tried_again(cpu: Device, tmp_path: Path) -> None:
     """It may be right elsewhere; it is said, and is no success."""
     source, target = tmp_path / "records.jsonl", tmp_path / "proved.jsonl"
-    jsonl.write((r.to_json() for r in believed(cpu, "refused")), source)
+    jsonl.write_lines((r.to_json() for r in believed(cpu, "refused")), source)
     for _ in range(2):
         code, output = run(str(source), str(target), "--device", cpu.id)
         assert code == 1

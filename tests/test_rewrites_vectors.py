@@ -13,10 +13,10 @@ from pymbolic.primitives import Min, Subscript, Variable
 
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
-from feinsum.contraction import ContractionSchedule, Step
+from feinsum.contraction import ContractionSchedule, ContractionStep
 from feinsum.errors import TransformError
 from feinsum.rewrites import contract_in_steps, fuse, materialize, neighbours, place, split, split_index, vectorize
-from feinsum.rewrites.vectors.access import row_of
+from feinsum.rewrites.vectors.access import row_of_subscript
 from feinsum.skeletons.vector_panels import GroupTile, PanelOrder, RegisterTile, VectorPanels, write
 from feinsum.subscripts import Subscripts
 
@@ -341,8 +341,8 @@ def test_a_split_sum_computes_the_same(part: int) -> None:
     e, t_unit, match = matched("ik,jk->ij", 2, i=5, j=4, k=12)
     t_unit, match, chunk = split_index(t_unit, match, "k", part)
     parts = Subscripts(match.einsum.indexing.inputs, chunk + "ij")
-    last = Step((2,), Subscripts((chunk + "ij",), "ij"))
-    t_unit, steps = contract_in_steps(t_unit, match, ContractionSchedule((Step((0, 1), parts), last)))
+    last = ContractionStep((2,), Subscripts((chunk + "ij",), "ij"))
+    t_unit, steps = contract_in_steps(t_unit, match, ContractionSchedule((ContractionStep((0, 1), parts), last)))
     equal_to_numpy(e, t_unit)
     assert [str(step.einsum.indexing) for step in steps] == [str(parts), f"{chunk}ij->ij"]
 
@@ -384,4 +384,4 @@ def test_a_row_goes_by_one_from_lane_to_lane() -> None:
     """A limit of another loop may stand within its position; where one of the lane does, there is no row."""
     b, lane, array = Variable("b"), Variable("l"), matched("i->i", i=99)[1]["feinsum"].arg_dict["a0_0"]  # type: ignore[index]
     for position, goes in ((2 * Min((b, 9)) + lane, True), (2 * Min((8 * b + lane, 9)), False), (2 * lane + b, False)):
-        assert (row_of(array, Subscript(Variable("a0_0"), (position,)), "l") is not None) == goes
+        assert (row_of_subscript(array, Subscript(Variable("a0_0"), (position,)), "l") is not None) == goes

@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     install(directory, "rogues_package", SOURCE)
     with installing(directory, Path(fe.__file__).parents[1]) as patch:
         # In the order of their choices, whatever the cost model that comes with feinsum expects of them.
-        patch.setattr("feinsum.tune.contest._expected", lambda task, space: [])
+        patch.setattr("feinsum.tune.tuning_search._predicted_configurations", lambda task, space: [])
         yield
 
 
@@ -187,8 +187,8 @@ def test_a_scheduler_that_does_not_answer_is_asked_once(store: str, monkeypatch:
     """Before the first job of a batch, not for each of them; one that dies later is not waited for again."""
     monkeypatch.setattr("feinsum.tune.cluster._CONNECT_S", 0.5)
     asked: list[str] = []
-    connect = cluster_module.connect
-    monkeypatch.setattr(cluster_module, "connect", lambda address: (asked.append(address), connect(address))[1])
+    connect = cluster_module.connect_scheduler
+    monkeypatch.setattr(cluster_module, "connect_scheduler", lambda address: (asked.append(address), connect(address))[1])
     jobs = [Job(CALM, {"N": n}, device, 2, space="leisurely") for n in (20, 30) for device in ("cpu", "gpu")]
     with pytest.raises(fe.DeviceError, match=r"no scheduler answers at tcp://127.0.0.1:9: "):
         run_batch(jobs, store, scheduler="tcp://127.0.0.1:9", progress=False)

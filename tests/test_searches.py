@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import feinsum as fe
-from feinsum.candidates.ladder import Choice, candidates
-from feinsum.candidates.predicted import Favourite, favourites
+from feinsum.candidates.ladder import ConfigurationChoice, candidates
+from feinsum.candidates.predicted import Prediction, top_predictions
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable
 from feinsum.database import CuratedRecords, curate, open_stores
 from feinsum.devices import Device
-from feinsum.generate.heats import VARIABLE
+from feinsum.generate.candidate_selection import VARIABLE
 from feinsum.registry import find_space
 from feinsum.space import Instance
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
@@ -57,13 +57,13 @@ def generic(device: Device) -> tuple[str, Any]:
 
 def of_each_space(device: Device, most: int) -> list[tuple[str, Any]]:
     """So many configurations of each space, those that the cost model expects to be the slowest."""
-    taken: dict[str, list[Favourite]] = {}
-    for favourite in reversed(favourites(instance(device), share=float("inf"))):
-        taken.setdefault(favourite.space.name, []).append(favourite)
+    taken: dict[str, list[Prediction]] = {}
+    for prediction in reversed(top_predictions(instance(device), share=float("inf"))):
+        taken.setdefault(prediction.space.name, []).append(prediction)
     return [(name, f.configuration) for name, found in taken.items() for f in found[:most]]
 
 
-def first(store: str, device: Device, sizes: Mapping[str, int] = AT) -> Choice:
+def first(store: str, device: Device, sizes: Mapping[str, int] = AT) -> ConfigurationChoice:
     return next(candidates(instance(device, sizes), open_stores(store)))
 
 
@@ -97,7 +97,7 @@ def test_a_record_of_a_wide_search_rules(cpu: Device, store: str) -> None:
 
 def test_a_space_that_a_wide_search_did_not_know_is_tried(cpu: Device, store: str) -> None:
     """It is younger than the record; its name is told."""
-    best = favourites(instance(cpu))[0]
+    best = top_predictions(instance(cpu))[0]
     known = [(name, c) for name, c in of_each_space(cpu, 6) if name != best.space.name]
     keep(store, cpu, known)
     found = first(store, cpu)
@@ -107,7 +107,7 @@ def test_a_space_that_a_wide_search_did_not_know_is_tried(cpu: Device, store: st
 
 def test_what_was_tried_is_no_rival(cpu: Device, store: str) -> None:
     """The record was quicker, as often as the cost model says otherwise."""
-    tried = [(f.space.name, f.configuration) for f in favourites(instance(cpu), share=float("inf"))]
+    tried = [(f.space.name, f.configuration) for f in top_predictions(instance(cpu), share=float("inf"))]
     record = keep(store, cpu, [generic(cpu), *(each for each in tried if each != generic(cpu))], protocol=PROTOCOL)
     assert first(store, cpu).record == record
 
@@ -129,20 +129,20 @@ def test_a_curated_record_is_not_doubted(cpu: Device, store: str, tmp_path: Any)
 
 
 @pytest.mark.parametrize("record_wins", [True, False])
-def test_a_heat_decides(record_wins: bool, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The record is one of its entrants, the kernel says so, and a wide search ends the doubt."""
+def test_candidate_selection_decides(record_wins: bool, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is one of its candidates, the kernel says so, and a wide search ends the doubt."""
     record = keep(store, cpu, [generic(cpu)])
     monkeypatch.delenv(VARIABLE)
 
     def timed(executables: Sequence[Executable], *_: Any, **__: Any) -> list[float]:
         return [1e-3 if (k == 1) == record_wins else 2e-3 for k in range(len(executables))]
 
-    monkeypatch.setattr("feinsum.timing.heats.heat", timed)
+    monkeypatch.setattr("feinsum.timing.candidate_timing.time_candidates", timed)
     kernel = fe.generate(E, cpu, store, AT)
     assert (kernel.record == record, kernel.rung == "exact", kernel.space == "generic") == (record_wins,) * 3
     text = kernel.explain()
     assert f"  doubted   record {record.id} of generic" in text
-    assert "  heat " in text
+    assert "  selected " in text
     assert "nothing measured fits" not in text
     keep(store, cpu, of_each_space(cpu, 6), seconds=SLOW_S / 2)
     found = fe.generate(E, cpu, store, AT)
@@ -151,7 +151,7 @@ def test_a_heat_decides(record_wins: bool, cpu: Device, store: str, monkeypatch:
 
 def test_a_record_that_is_quicker_than_its_model_is_doubted_if_its_rival_may_be_too(cpu: Device, store: str) -> None:
     """The cost model may err alike about two kernels of one einsum; what is far quicker than it expects of any rules."""
-    rival_s = favourites(instance(cpu))[0].expected_s
+    rival_s = top_predictions(instance(cpu))[0].expected_s
     keep(store, cpu, [generic(cpu)], seconds=rival_s / 1.5)
     assert first(store, cpu).doubt
     keep(store + ".quick", cpu, [generic(cpu)], seconds=rival_s / 3)

@@ -1,4 +1,4 @@
-"""Transform spaces: which einsums play a pattern, what a configuration is, and why one is refused."""
+"""Transform spaces: which einsums match a pattern, what a configuration is, and why one is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from profiles import CPU, GPU
 
 import feinsum as fe
-from feinsum.candidates.transfer import nearest
+from feinsum.candidates.transfer import nearest_configuration
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.space import Configuration, Problem, TransformSpace, space
 from feinsum.space.roles import find_roles
@@ -102,7 +102,7 @@ def test_a_space_without_configurations_says_so() -> None:
         s.default(s.problem(PRODUCT, {"N": 11}, CPU))
 
 
-def test_an_einsum_that_does_not_play_the_pattern_has_no_problem() -> None:
+def test_an_einsum_that_does_not_match_the_pattern_has_no_problem() -> None:
     """It is named with the space."""
     with pytest.raises(fe.TransformError, match="space 'products' does not apply to 'i->i'"):
         declare().problem(fe.einsum("i", fe.array("x", 3)), None, CPU)
@@ -220,7 +220,7 @@ def test_roles_are_a_permutation_and_a_bijection(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(einsums(), einsums(), st.randoms())
-def test_an_einsum_plays_exactly_the_patterns_it_is_isomorphic_to(one: Any, other: Any, rng: Any) -> None:
+def test_an_einsum_matches_exactly_the_patterns_it_is_isomorphic_to(one: Any, other: Any, rng: Any) -> None:
     """Canonical forms, which know nothing of roles, say the same; the roles spell the einsum as the pattern."""
 
     def plain(indexing: Subscripts) -> fe.BatchedEinsum:
@@ -283,5 +283,5 @@ def test_an_open_parameter_may_have_values_that_are_not_offered() -> None:
     assert s.refusal(problem, {"tile": 7, "unroll": True}) == "a tile of 7"
     assert s.refusal(problem, {"tile": "5", "unroll": True}) == "tile is '5', not one of [8, 4, 11]"
     assert s.refusal(problem, {"tile": 5, "unroll": 1}) == "unroll is 1, not one of [True, False]"
-    assert nearest(problem, s, {"tile": 5, "unroll": True}) == {"tile": 5, "unroll": True}
-    assert nearest(problem, s, {"tile": 7, "unroll": True}) == {"tile": 8, "unroll": True}
+    assert nearest_configuration(problem, s, {"tile": 5, "unroll": True}) == {"tile": 5, "unroll": True}
+    assert nearest_configuration(problem, s, {"tile": 7, "unroll": True}) == {"tile": 8, "unroll": True}

@@ -21,8 +21,8 @@ from itertools import cycle, islice, permutations, product
 from pathlib import Path
 
 import pytest
-from players import UNOPTIMISED
 from profiles import CPU, GPU
+from simulated_units import UNOPTIMISED
 
 import feinsum as fe
 from benchmarks import cases
@@ -177,7 +177,7 @@ def layouts(indexing: Subscripts) -> Iterator[Subscripts]:
 
 @pytest.mark.parametrize("s", BY_PATTERN, ids=by_name)
 def test_near_misses_do_not_match(s: TransformSpace) -> None:
-    """An einsum plays a pattern if and only if it is one of them in other letters or another order of operands.
+    """An einsum matches a pattern if and only if it is one of them in other letters or another order of operands.
 
     Of some spaces axes may stand in any order, too.
     """
@@ -253,7 +253,8 @@ def workers(cpu: Device) -> Iterator[tuple[Worker, Worker, Worker]]:
 def test_the_kernels_of_a_space_are_right(s: TransformSpace, cpu: Device, workers: tuple[Worker, Worker, Worker]) -> None:
     """The default and random configurations, for one and several rows, two types, fixed and long axes.
 
-    The default is built as for users; of a random one it is proved what its code says, see :data:`players.UNOPTIMISED`.
+    The default is built as for users; of a random one it is proved what its code says, see
+    :data:`simulated_units.UNOPTIMISED`.
     """
     *builders, prover = workers
     proved = 0

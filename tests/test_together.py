@@ -10,8 +10,8 @@ import pytest
 
 import feinsum as fe
 from feinsum.devices import Device
-from feinsum.generate import answers, together
-from feinsum.generate.together import generate_all
+from feinsum.generate import answers, many_kernels
+from feinsum.generate.many_kernels import generate_all
 
 TEXTS = ["ab->ba", "ab,b->a", "ab,ba->", "ab->a", "ba,a->b", "ij,j->i"]
 
@@ -44,10 +44,10 @@ def check(kernels: list[fe.Kernel]) -> None:
 
 def test_each_kernel_is_made_once(cold: Path, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here or by a builder, however often and in whatever letters it is wanted."""
-    monkeypatch.setattr(together, "processors_allowed", lambda: 3)
+    monkeypatch.setattr(many_kernels, "processors_allowed", lambda: 3)
     built: list[Any] = []
-    original = together._build_together
-    monkeypatch.setattr(together, "_build_together", lambda new, *more: built.append(new) or original(new, *more))
+    original = many_kernels._build_together
+    monkeypatch.setattr(many_kernels, "_build_together", lambda new, *more: built.append(new) or original(new, *more))
     check(generate_all([*wanted()], cpu, store))
     [new] = built
     assert len(new) == len({fe.canonicalize_einsum(e).key for e, _ in wanted()}) == 4
@@ -61,8 +61,8 @@ def test_builders_that_fail_are_done_without(
     program: str, cold: Path, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What they were given is made here."""
-    monkeypatch.setattr(together, "processors_allowed", lambda: 3)
-    monkeypatch.setattr(together.sys, "executable", program)
+    monkeypatch.setattr(many_kernels, "processors_allowed", lambda: 3)
+    monkeypatch.setattr(many_kernels.sys, "executable", program)
     check(generate_all(wanted(), cpu, store))
 
 
@@ -70,10 +70,10 @@ def test_few_kernels_and_one_processor_need_no_builder(
     cold: Path, cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor does a cache that is off, as builders hand over what they make there."""
-    monkeypatch.setattr(together, "_build_together", None)
-    monkeypatch.setattr(together, "processors_allowed", lambda: 1)
+    monkeypatch.setattr(many_kernels, "_build_together", None)
+    monkeypatch.setattr(many_kernels, "processors_allowed", lambda: 1)
     generate_all(wanted(), cpu, store)
-    monkeypatch.setattr(together, "processors_allowed", lambda: 8)
+    monkeypatch.setattr(many_kernels, "processors_allowed", lambda: 8)
     monkeypatch.setenv("FEINSUM_CACHE_BYTES", "0")
     generate_all(wanted(), cpu, store)
     monkeypatch.delenv("FEINSUM_CACHE_BYTES")

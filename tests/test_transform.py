@@ -15,7 +15,7 @@ from pymbolic import var
 from wave_equation import PARTS, wave_data, wave_equation, wave_reference
 
 import feinsum as fe
-from feinsum.candidates.ladder import Choice, candidates
+from feinsum.candidates.ladder import ConfigurationChoice, candidates
 from feinsum.compile.codegen import generate_program
 from feinsum.devices import Device
 from feinsum.generate import expected_sizes
@@ -105,7 +105,7 @@ def test_what_is_returned_builds(
 ) -> None:
     """A transformation that makes what no compiler takes gives way to the next one, which is said."""
 
-    def broken(choice: Choice) -> Choice:
+    def broken(choice: ConfigurationChoice) -> ConfigurationChoice:
         def function(*arguments: Any, **values: Any) -> lp.TranslationUnit:
             made = choice.space.function(*arguments, **values)
             kernel = made.default_entrypoint
@@ -114,7 +114,7 @@ def test_what_is_returned_builds(
 
         return replace(choice, space=replace(choice.space, function=function))
 
-    def first_is_broken(*asked: Any) -> Iterator[Choice]:
+    def first_is_broken(*asked: Any) -> Iterator[ConfigurationChoice]:
         for number, choice in enumerate(candidates(*asked)):
             yield choice if number else broken(choice)
 

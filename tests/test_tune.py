@@ -23,14 +23,14 @@ from rogues import SOURCE
 
 import feinsum as fe
 from feinsum import registry
-from feinsum.candidates.entrants import ENTRANTS
+from feinsum.candidates.shortlist import CANDIDATES
 from feinsum.devices import Device
 from feinsum.tune import worker as worker_module
-from feinsum.tune.contest import Contest
 from feinsum.tune.report import TuningReport
-from feinsum.tune.runner import Runner
+from feinsum.tune.runner import TrialRunner
 from feinsum.tune.task import make_task
-from feinsum.tune.trial import Built, Outcome
+from feinsum.tune.trial import CompiledTrial, Outcome
+from feinsum.tune.tuning_search import TuningSearch
 from feinsum.tune.worker import Worker, WorkerLostError
 
 pytestmark = pytest.mark.slow
@@ -57,7 +57,7 @@ def limit_s(cpu: Device) -> int:
     try:
         worker.start()
         begin = time.monotonic()
-        assert isinstance(worker.build(good, 600), Built)
+        assert isinstance(worker.build(good, 600), CompiledTrial)
         return math.ceil(8 * (time.monotonic() - begin))
     finally:
         worker.close()
@@ -205,9 +205,9 @@ def test_an_exhausted_space_ends_the_run(report: TuningReport, cpu: Device) -> N
 
 
 def test_the_generic_space_stands_in_for_others(cpu: Device, store: str) -> None:
-    """It gets some of the trials where another space matches, so that both are known: after the entrants of a heat, which
-    may be four of one space, and one of each other space."""
-    trials = ENTRANTS + len(registry.matching_spaces(CALM))
+    """It gets some of the trials where another space matches, so that both are known: after the candidates of a selection,
+    which may be four of one space, and one of each other space."""
+    trials = CANDIDATES + len(registry.matching_spaces(CALM))
     run = fe.autotune(CALM, cpu, store, SIZES, trials=trials, workers=1, progress=False)
     spaces = [record.space for record in run.records]
     assert {"leisurely", "generic"} <= set(spaces)
@@ -310,7 +310,7 @@ def test_a_run_begins_with_what_is_taken_without_it(tmp_path: Path) -> None:
         configuration = s.default(before.problem(s))
         with fe.Database(tmp_path / f"{s.name}.sqlite") as store:
             store.add([before.record(before.trial(s, configuration), Outcome("ok", samples_s=(1e-6,)))])
-            first = Contest(task, store, None, None, None).next_trial()
+            first = TuningSearch(task, store, None, None, None).next_trial()
             assert first is not None
             assert first.space == s.name
 
@@ -322,7 +322,7 @@ def test_a_lost_worker_is_started_again(worker: Worker, cpu: Device) -> None:
     assert not isinstance(worker.build(good, 60), Outcome)
     assert worker._process is not None
     worker._process.kill()
-    assert isinstance(worker.build(good, 60), Built)
+    assert isinstance(worker.build(good, 60), CompiledTrial)
 
 
 def test_a_build_that_others_stop_is_made_again(worker: Worker, cpu: Device) -> None:
@@ -349,7 +349,7 @@ def test_a_measurement_that_others_stop_is_made_again(cpu: Device, monkeypatch: 
         return time_it(self, *arguments, **how)
 
     monkeypatch.setattr(Worker, "time", interrupted)
-    with Runner(cpu.profile, 1, 60) as runner:
+    with TrialRunner(cpu.profile, 1, 60) as runner:
         [(_, outcome)] = runner.run(iter([good, None, None]).__next__)
     assert (outcome.status, killed) == ("ok", [-signal.SIGKILL])
 

@@ -16,7 +16,7 @@ from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.tune import budget as budget_module
 from feinsum.tune.budget import Budget
-from feinsum.tune.runner import Runner
+from feinsum.tune.runner import TrialRunner
 from feinsum.tune.task import make_task
 from feinsum.tune.trial import Trial
 
@@ -139,7 +139,7 @@ def test_a_variant_that_outlasts_the_run_is_stopped(cpu: Device) -> None:
         while True:
             yield None
 
-    with Runner(cpu.profile, 1, 3600) as runner:
+    with TrialRunner(cpu.profile, 1, 3600) as runner:
         list(runner.run(one_by_one(good).__next__))  # so that its processes have started
         start = time.monotonic()
         assert list(runner.run(one_by_one(hanging).__next__, Budget(3))) == []

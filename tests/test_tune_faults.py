@@ -87,7 +87,7 @@ def test_records_go_elsewhere_where_the_directory_takes_no_file(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    monkeypatch.setattr("feinsum.tune.keeper._directories", lambda _: iter([tmp_path / "gone", Path.cwd()]))
+    monkeypatch.setattr("feinsum.tune.recorder._pending_directories", lambda _: iter([tmp_path / "gone", Path.cwd()]))
     assert str(elsewhere) in fails(cpu, store)
 
 
@@ -95,7 +95,7 @@ def test_where_there_is_room_nowhere_the_record_is_printed(
     cpu: Device, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the line of JSON that it is."""
-    monkeypatch.setattr("feinsum.tune.keeper._directories", lambda _: iter([tmp_path / "gone"]))
+    monkeypatch.setattr("feinsum.tune.recorder._pending_directories", lambda _: iter([tmp_path / "gone"]))
     assert fails(cpu, store).endswith("the last record is in the line above")
     assert fe.TuningRecord.from_json(capsys.readouterr().err.splitlines()[-1]).space == "generic"
 

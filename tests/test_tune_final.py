@@ -18,10 +18,10 @@ from feinsum.errors import SearchError
 from feinsum.registry import find_space
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
-from feinsum.tune.contest import Contest, _contestant
-from feinsum.tune.runner import Runner
+from feinsum.tune.runner import TrialRunner
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome
+from feinsum.tune.tuning_search import TuningSearch, _space_search
 from feinsum.tune.worker import Worker
 
 pytestmark = pytest.mark.slow
@@ -104,11 +104,11 @@ def test_a_final_without_finalists_decides_nothing() -> None:
 def test_simple_is_what_differs_least_from_the_default(task: Task, store: str) -> None:
     """Counted in parameters."""
     with fe.Database(store) as database:
-        contest = Contest(task, database, "generic", None, "exhaustive")
+        search = TuningSearch(task, database, "generic", None, "exhaustive")
     default = choices(task)[0]
     for configuration in choices(task):
         different = sum(default[name] != value for name, value in configuration.items())
-        assert contest.complexity(record_of(task, configuration, 1.0)) == different
+        assert search.complexity(record_of(task, configuration, 1.0)) == different
 
 
 def test_a_search_begins_with_what_was_best_for_similar_problems(
@@ -120,8 +120,8 @@ def test_a_search_begins_with_what_was_best_for_similar_problems(
     with fe.Database(store) as database:
         near, far = make_task(GEMM, {"N": 2000}, CPU), make_task(GEMM, {"N": 10**6}, CPU)
         database.add([record_of(near, cs[7], 1.0), record_of(near, cs[4], 2.0), record_of(far, cs[9], 0.5)])
-        contest = Contest(task, database, "generic", None, "random")
-        first = [trial.configuration for _ in range(6) if (trial := contest.next_trial()) is not None]
+        search = TuningSearch(task, database, "generic", None, "random")
+        first = [trial.configuration for _ in range(6) if (trial := search.next_trial()) is not None]
     assert first[:2] == [cs[7], cs[9]]
     assert all(configuration["items"] < 50 for configuration in first[2:5])
     assert first[5] == cs[0]
@@ -132,12 +132,12 @@ def test_a_search_may_be_told_what_to_begin_with(task: Task, store: str) -> None
     begin = [{"items": 128}, {"items": 250, "lane": "longest"}]
     with fe.Database(store) as database:
         database.add([record_of(make_task(GEMM, {"N": 2000}, CPU), choices(task)[7], 1.0)])
-        contest = Contest(task, database, "generic", None, "random", begin)
-        first = [trial.configuration for _ in range(2) if (trial := contest.next_trial()) is not None]
+        search = TuningSearch(task, database, "generic", None, "random", begin)
+        first = [trial.configuration for _ in range(2) if (trial := search.next_trial()) is not None]
         default = choices(task)[0]
         assert first == [{**default, "items": 128}, {**default, "items": 256, "lane": "longest"}]
         with pytest.raises(SearchError, match=r"begin has 'size', which is no parameter of 'generic'; items, lane, .* are"):
-            Contest(task, database, "generic", None, None, [{"size": 3}])
+            TuningSearch(task, database, "generic", None, None, [{"size": 3}])
 
 
 def test_a_space_gets_trials_by_how_quick_its_best_is(store: str) -> None:
@@ -146,14 +146,14 @@ def test_a_space_gets_trials_by_how_quick_its_best_is(store: str) -> None:
     times_s = {"vector_panels": 1.0, "contraction_steps": 4.0, "generic": 1.0}
     asked: list[str] = []
     with fe.Database(store) as database:
-        contest = Contest(task, database, None, None, "random")
+        search = TuningSearch(task, database, None, None, "random")
         for _ in range(150):
-            trial = contest.next_trial()
+            trial = search.next_trial()
             assert trial is not None
             asked.append(trial.space)
             samples_s = [times_s[trial.space]] if trial.space in times_s else []
             outcome = Outcome("ok" if samples_s else "wrong", samples_s=tuple(samples_s))
-            contest.tell(task.record(trial, outcome, 1))
+            search.tell(task.record(trial, outcome, 1))
     panels, steps, products = (asked.count(name) for name in ("vector_panels", "contraction_steps", "matrix_product"))
     assert panels == pytest.approx(4 * steps, rel=0.1)
     assert panels == pytest.approx(8 * products, rel=0.2)
@@ -165,17 +165,17 @@ def test_the_winner_of_the_last_final_is_the_best_known(task: Task, store: str) 
     with fe.Database(store) as database:
         winner, far = record_of(task, b, 1.01, protocol=FINAL_PROTOCOL), record_of(task, c, 0.5)
         database.add([record_of(task, a, 0.95), winner])
-        assert Contest(task, database, "generic", None, None).best == winner
+        assert TuningSearch(task, database, "generic", None, None).best == winner
         database.add(far)
-        assert Contest(task, database, "generic", None, None).best == far
+        assert TuningSearch(task, database, "generic", None, None).best == far
 
 
-def test_finalists_are_timed_in_turns(cpu: Device) -> None:
+def test_finalists_are_timed_alternately(cpu: Device) -> None:
     """Each of those that are right, in every round; what fails has no samples."""
     task, space = make_task(GEMM, {"N": 1000}, cpu), find_space("generic")
     good = [task.trial(space, configuration) for configuration in choices(task)[:2]]
     bad = task.trial(space, {"gone": 1})
-    with Runner(cpu.profile, 1, 60) as runner:
+    with TrialRunner(cpu.profile, 1, 60) as runner:
         rounds = runner.compare([*good, bad], 0.1)
     assert all(set(found) <= {trial.id for trial in good} for found in rounds)
     assert set(rounds[0]) == set(rounds[3]) == {trial.id for trial in good}
@@ -229,8 +229,8 @@ def test_a_search_begins_with_winners_of_older_versions(task: Task, store: str) 
     quick = choices(task)[-1]
     with fe.Database(store) as database:
         database.add(record_of(task, quick, 0.5))
-        assert _contestant(task, database, newer, None, "random").ask() == quick
-        assert _contestant(task, database, space, None, "random").ask() != quick
+        assert _space_search(task, database, newer, None, "random").ask() == quick
+        assert _space_search(task, database, space, None, "random").ask() != quick
 
 
 def test_a_search_begins_with_winners_of_other_rows_and_types(store: str) -> None:
@@ -249,6 +249,6 @@ def test_a_search_begins_with_winners_of_other_rows_and_types(store: str) -> Non
         for other, configuration in zip(others, recorded, strict=True):
             trial = other.trial(space, configuration)
             database.add(other.record(trial, Outcome("ok", samples_s=(1.0,))))
-        sampler = _contestant(task, database, space, None, "random").sampler
+        sampler = _space_search(task, database, space, None, "random").sampler
         first = [sampler.ask(), sampler.ask()]
     assert first == [recorded[0], recorded[1] | {"width": 8}]

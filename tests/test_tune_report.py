@@ -193,7 +193,7 @@ COMMANDS = {
 @pytest.mark.parametrize("e", COMMANDS.values(), ids=COMMANDS)
 def test_the_command_of_an_einsum_describes_it(e: fe.BatchedEinsum) -> None:
     """Read by the command line, it gives the same einsum and lengths."""
-    from feinsum.cli.description import describe
+    from feinsum.cli.description import describe_arguments
 
     sizes = dict.fromkeys(e.long_axes, 7)
     words = shlex.split(command("tune", e, sizes))
@@ -202,7 +202,7 @@ def test_the_command_of_an_einsum_describes_it(e: fe.BatchedEinsum) -> None:
         given.setdefault({"--shape": "shapes", "--size": "sizes", "--row": "rows", "--dtype": "dtypes"}[option], []).append(
             value
         )
-    request = describe(words[2], **given)
+    request = describe_arguments(words[2], **given)
     assert request.einsum == e
     assert dict(request.sizes) == sizes
 

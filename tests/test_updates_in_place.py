@@ -12,7 +12,7 @@ from test_fuzz import cpu_devices
 from test_spaces import SPACES, by_name, presentations, sized, some_configurations, types
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
@@ -39,7 +39,7 @@ def test_updates_stay_within_their_outputs(s: TransformSpace, device: Device) ->
     for bare in presentations(s) if EXAMPLES else presentations(s)[1:2]:
         for configuration in some_configurations(s, bare, device.profile, max(EXAMPLES, 1)):
             e = bare.then(TEXTS[next(texts) % len(TEXTS)])
-            executable = build(device.context, realize(e, sized(e), s, configuration, device.profile))
+            executable = build_executable(device.context, realize(e, sized(e), s, configuration, device.profile))
             for length in RAGGED if e.long_axes else (0,):
                 verdict = Workload(e, e.resolve(sized(e, length)), device.queue).check(executable)
                 assert verdict.ok, f"{e} at {length}, {configuration}: {verdict.message}"
@@ -63,7 +63,7 @@ def test_what_is_left_of_a_sum_of_whole_numbers(s: TransformSpace, device: Devic
             continue
         for configuration in some_configurations(s, e, device.profile, EXAMPLES):
             own = e.then("0*v + 2*out")
-            executable = build(device.context, realize(own, sized(own), s, configuration, device.profile))
+            executable = build_executable(device.context, realize(own, sized(own), s, configuration, device.profile))
             for length in RAGGED if own.long_axes else (0,):
                 verdict = Workload(own, own.resolve(sized(own, length)), device.queue).check(executable)
                 assert verdict.ok, f"{own} at {length}, {configuration}: {verdict.message}"

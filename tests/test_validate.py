@@ -14,14 +14,14 @@ import pytest
 
 import feinsum as fe
 from feinsum.arrays import DTYPES
-from feinsum.compile.executable import build
-from feinsum.compile.program import Argument, Launch, Program
+from feinsum.compile.executable import build_executable
+from feinsum.compile.kernel_program import KernelArgument, KernelLaunch, KernelProgram
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
 from feinsum.validate import Workload, odd_lengths, proof
 from feinsum.validate.draws import infinite_inputs, uneven_inputs
-from feinsum.validate.lengths import drawn_lengths
+from feinsum.validate.proof_lengths import drawn_lengths
 from feinsum.validate.reference import Reference, hides_terms, random_inputs, references, whole_inputs
 
 pytestmark = pytest.mark.slow
@@ -128,16 +128,16 @@ def test_what_was_not_written_is_seen(dtype: str, cpu: Device) -> None:
     assert verdict.message.startswith("'out' has 40 entries not written or not finite, the first at [0], at lengths i=40")
     values = right(w)["out"]
     assert w.check(Writes({"out": values})).ok  # leaves the right values in memory that is used again
-    missing = Program(
+    missing = KernelProgram(
         "__kernel void f(__global uint *out, __global uint const *from)"
         " { int i = get_global_id(0); if (i / WORDS != 23) out[i] = from[i]; }".replace(
             "WORDS", str(values.dtype.itemsize // 4)
         ),
-        (Argument("out", "output", "uint32", (40,)), Argument("from", "input", "uint32", (40,))),
-        (Launch("f", ("out", "from"), (10 * values.dtype.itemsize,), (1,)),),
+        (KernelArgument("out", "output", "uint32", (40,)), KernelArgument("from", "input", "uint32", (40,))),
+        (KernelLaunch("f", ("out", "from"), (10 * values.dtype.itemsize,), (1,)),),
     )
     w.inputs["from"] = cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
-    verdict = w.check(build(cpu.context, missing))
+    verdict = w.check(build_executable(cpu.context, missing))
     assert "'out' has 1 entries not written or not finite, the first at [23]" in verdict.message
 
 
@@ -169,44 +169,44 @@ def test_writes_beyond_an_output_are_seen(at: int, cpu: Device) -> None:
     """In front of it and behind it, even if the values are right."""
     w = workload(cpu)
     values = right(w)["out"]
-    program = Program(
+    program = KernelProgram(
         "__kernel void f(__global double *out, __global double const *from)"
         f" {{ int i = get_global_id(0); out[i] = from[i]; if (i == 0) out[{at}] = 1; }}",
-        (Argument("out", "output", "float64", (30,)), Argument("from", "input", "float64", (30,))),
-        (Launch("f", ("out", "from"), (30,), (1,)),),
+        (KernelArgument("out", "output", "float64", (30,)), KernelArgument("from", "input", "float64", (30,))),
+        (KernelLaunch("f", ("out", "from"), (30,), (1,)),),
     )
     w.inputs["from"] = cl.Buffer(cpu.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
-    verdict = w.check(build(cpu.context, program))
+    verdict = w.check(build_executable(cpu.context, program))
     assert verdict.message == "'out' is written out of bounds at lengths i=30 j=50"
     assert verdict.escaped
 
 
 def test_memory_between_launches_is_poisoned(cpu: Device) -> None:
     """A kernel that reads what no launch wrote is seen, whatever was there before."""
-    program = Program(
+    program = KernelProgram(
         "__kernel void f(__global double *out, __global double *partial)"
         " { out[get_global_id(0)] = partial[get_global_id(0)]; }",
-        (Argument("out", "output", "float64", (30,)), Argument("partial", "scratch", "float64", (30,))),
-        (Launch("f", ("out", "partial"), (30,), (1,)),),
+        (KernelArgument("out", "output", "float64", (30,)), KernelArgument("partial", "scratch", "float64", (30,))),
+        (KernelLaunch("f", ("out", "partial"), (30,), (1,)),),
     )
-    verdict = workload(cpu).check(build(cpu.context, program))
+    verdict = workload(cpu).check(build_executable(cpu.context, program))
     assert verdict.message.startswith("'out' has 30 entries not written or not finite")
 
 
 @pytest.mark.parametrize("at", [-8192, -1, 50, 50 + 8191])
 def test_reads_beyond_an_input_are_seen(at: int, cpu: Device) -> None:
     """In front of it and behind it, where they change a result, be it by no more than zero times what is there."""
-    program = Program(
+    program = KernelProgram(
         "__kernel void f(__global double *out, __global double const *A, __global double const *x)"
         " { int i = get_global_id(0); double s = 0; for (int j = 0; j < 50; ++j) s += A[50 * i + j] * x[j];"
         f" out[i] = s + 0 * x[{at}]; }}",
         tuple(
-            Argument(name, kind, "float64", shape)
+            KernelArgument(name, kind, "float64", shape)
             for name, kind, shape in (("out", "output", (30,)), ("A", "input", (30, 50)), ("x", "input", (50,)))
         ),
-        (Launch("f", ("out", "A", "x"), (30,), (1,)),),
+        (KernelLaunch("f", ("out", "A", "x"), (30,), (1,)),),
     )
-    verdict = workload(cpu).check(build(cpu.context, program))
+    verdict = workload(cpu).check(build_executable(cpu.context, program))
     assert verdict.message.startswith("'out' has 30 entries not written or not finite")
 
 
@@ -215,20 +215,20 @@ def test_reads_beyond_an_input_of_integers_are_seen(dtype: str, cpu: Device) -> 
     """What is there is no small number."""
     w = workload(cpu, fe.einsum("i->i", fe.array("x", 30, dtype)))
     kind = {"int8": "char", "int32": "int", "uint64": "ulong"}[dtype]
-    program = Program(
+    program = KernelProgram(
         f"__kernel void f(__global {kind} *out, __global {kind} const *x)"
         " { int i = get_global_id(0); out[i] = x[i] + (i == 29) * x[i + 1]; }",
-        (Argument("out", "output", dtype, (30,)), Argument("x", "input", dtype, (30,))),
-        (Launch("f", ("out", "x"), (30,), (1,)),),
+        (KernelArgument("out", "output", dtype, (30,)), KernelArgument("x", "input", dtype, (30,))),
+        (KernelLaunch("f", ("out", "x"), (30,), (1,)),),
     )
-    assert w.check(build(cpu.context, program)).message.startswith("'out'[29] is ")
+    assert w.check(build_executable(cpu.context, program)).message.startswith("'out'[29] is ")
 
 
 @pytest.mark.parametrize(("name", "at"), [("x", 0), ("x", 49), ("A", 1499), ("x", -1), ("A", 1500)])
 def test_a_kernel_that_writes_to_an_input_is_wrong(name: str, at: int, cpu: Device) -> None:
     """Though its results are right; what it wrote is undone, and a miss of the input has escaped."""
     w = workload(cpu)
-    good = build(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
+    good = build_executable(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
     length = {"x": 50, "A": 1500}[name]
 
     @dataclass
@@ -361,7 +361,7 @@ def test_all_that_a_kernel_is_proved_for(cpu: Device) -> None:
 def test_a_wrong_kernel_does_not_make_the_next_one_wrong(cpu: Device) -> None:
     """What it wrote to the inputs is undone."""
     w = workload(cpu)
-    good = build(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
+    good = build_executable(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), generic(), cpu.profile))
     assert not w.check(Writes({"out": np.zeros(30)}, spoil=("x",))).ok
     assert w.check(good).ok
 
@@ -374,7 +374,7 @@ def generic() -> dict[str, Any]:
 def test_correct_float32_is_accepted_at_long_contractions(length: int, cpu: Device) -> None:
     """One sum after the other, far from the last bits, and still well within the bound."""
     e = fe.einsum("ij,j->i", fe.array("A", (64, length), "float32"), fe.array("x", length, "float32"))
-    executable = build(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
+    executable = build_executable(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
     for seed in range(3):
         w = Workload(e, e.resolve(), cpu.queue, seed)
         verdict = w.check(executable)
@@ -386,14 +386,14 @@ def test_correct_float32_is_accepted_at_long_contractions(length: int, cpu: Devi
 def test_a_term_left_out_of_a_long_sum_is_seen(dtype: str, cpu: Device) -> None:
     """Although it is less than what roundoff may do to such a sum: with whole numbers there is no roundoff."""
     e = fe.einsum("ij,j->i", fe.array("A", (40, 20000), dtype), fe.array("x", 20000, dtype))
-    executable = build(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
+    executable = build_executable(cpu.context, realize(e, {}, find_space("generic"), generic(), cpu.profile))
     [*_, w, _] = proof(e, e.resolve(), cpu.queue, 0)
     assert w.check(executable).ok
-    short = Program(
+    short = KernelProgram(
         executable.program.source.replace("19999", "19998"), executable.program.arguments, executable.program.launches
     )
     assert short.source != executable.program.source
-    verdict = w.check(build(cpu.context, short))
+    verdict = w.check(build_executable(cpu.context, short))
     assert "(allowed error 0.00e+00)" in verdict.message
 
 

@@ -11,7 +11,7 @@ import pyopencl as cl
 import pytest
 
 import feinsum as fe
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.registry import find_space
@@ -78,7 +78,7 @@ class Spoils(Real):
 @pytest.fixture(scope="module")
 def right(cpu: Device) -> Any:
     configuration = {"schedule": "fused", "lane": "last", "items": 16}
-    return build(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), configuration, cpu.profile))
+    return build_executable(cpu.context, realize(MATVEC, {"N": 30}, find_space("generic"), configuration, cpu.profile))
 
 
 @pytest.fixture(params=[1, 2, 5], ids=lambda count: f"{count} sets")

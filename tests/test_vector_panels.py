@@ -1,4 +1,4 @@
-"""Plans for CPUs: what a device profile says, which indices play which role, how sums and chains are divided."""
+"""Plans for CPUs: what a device profile says, which indices have which role, how sums and chains are divided."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from feinsum.transforms.steps import contractions
 from feinsum.transforms.steps.choices import parts_that_fit
 from feinsum.transforms.steps.plans import SplitSums, steps_plan
-from feinsum.transforms.steps.schedules import in_parts, schedule_of_steps
-from feinsum.transforms.vector_panels.choices import promising, vectors_of_a_row
-from feinsum.transforms.vector_panels.orders import _pairs, orders
+from feinsum.transforms.steps.step_schedules import in_parts, schedule_of_steps
+from feinsum.transforms.vector_panels.choices import promising_choices, vectors_of_a_row
+from feinsum.transforms.vector_panels.orders import _pair_orders, panel_orders
 from feinsum.transforms.vector_panels.plans import fused_problem, panel_plan
-from feinsum.transforms.vector_panels.work import apart, panel_work
+from feinsum.transforms.vector_panels.work import panel_work, scattered_traffic
 from kernels import run
 from numpy.testing import assert_allclose
 from profiles import CPU
@@ -24,7 +24,7 @@ from profiles import CPU
 import feinsum as fe
 from feinsum.compile.codegen import generate_program
 from feinsum.compile.realize import transformed
-from feinsum.contraction import aligned, pairwise_schedule
+from feinsum.contraction import pairwise_schedule, with_aligned_axes
 from feinsum.devices import DeviceProfile
 from feinsum.errors import TransformError
 from feinsum.registry import spaces
@@ -87,7 +87,7 @@ def test_a_step_has_the_first_of_the_configurations_that_agree_best() -> None:
     configurations = list(SPACES["vector_panels"].configurations(p))
     for wanted in WANTED:
         agreed = [sum(value in (contractions.OWN, c[name]) for name, value in wanted.items()) for c in configurations]
-        assert contractions.nearest(p, wanted) == configurations[agreed.index(max(agreed))], wanted
+        assert contractions.nearest_step(p, wanted) == configurations[agreed.index(max(agreed))], wanted
 
 
 def test_what_no_register_holds_is_not_sought_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_what_no_register_holds_is_not_sought_everywhere(monkeypatch: pytest.Mon
     p = replace(problem("ij,ej->ei", "float32", i=24, j=3, e=20), device=AVX2)
     wanted = {"vectors": 4, "together": 5}
     monkeypatch.setattr(contractions, "vector_panels", replace(panels, constraint=constraint))
-    found = contractions.nearest(p, wanted)
+    found = contractions.nearest_step(p, wanted)
     assert found is not None
     assert sum(found[name] == value for name, value in wanted.items()) == 1
     assert asked < math.prod(map(len, panels.parameters(p).values())) / 10
@@ -137,9 +137,9 @@ def test_cores_wait_for_short_pieces_of_an_operand_that_lie_apart() -> None:
     assert s.default(p)["long"] == p.einsum.indexing.inputs[0][-1]
     jumps = panel_plan(p, {**first, "long": p.einsum.indexing.inputs[0][0], "ahead": False})
     goes_on, asks = (panel_plan(p, {**first, "ahead": ahead}) for ahead in (False, True))
-    assert [apart(p, plan) / operand for plan in (jumps, goes_on, asks)] == [4, 1, 0.5]
+    assert [scattered_traffic(p, plan) / operand for plan in (jumps, goes_on, asks)] == [4, 1, 0.5]
     rows = replace(problem("abd,dc->abc", a=200, b=200, c=24, d=200), device=CPU)
-    assert apart(rows, panel_plan(rows, s.default(rows))) == 0
+    assert scattered_traffic(rows, panel_plan(rows, s.default(rows))) == 0
 
 
 @pytest.mark.parametrize(("dtype", "n"), [("float32", 64), ("float64", 32)])
@@ -158,7 +158,7 @@ def test_with_16_registers_a_row_of_eight_vectors_is_divided(dtype: str, n: int)
 def test_with_16_registers_four_rows_of_three_vectors_are_the_first_guess() -> None:
     """Twelve sums, three vectors and a number in all lanes; with 32 a row of sums has four vectors, as it had before.
 
-    On two cores of a Zen 5 that played AVX2, three rows of four vectors took twice as long: one register is wanting.
+    On two cores of a Zen 5 restricted to AVX2, three rows of four vectors took twice as long: one register is wanting.
     """
     p = problem("ik,kj->ij", i=720, j=720, k=720)
     small, large = (replace(p, device=device) for device in (AVX2, CPU))
@@ -237,7 +237,7 @@ def test_a_chain_of_more_than_ten_operands_has_a_plan() -> None:
 )
 def test_roles_of_indices(subscripts: str, dtype: str, sizes: dict[str, int], lane: str, long: str) -> None:
     """Lanes run along the last index that fills them, tiles along the longest that is no batch of matrices large enough."""
-    found = promising(problem(subscripts, dtype, **sizes))
+    found = promising_choices(problem(subscripts, dtype, **sizes))
     assert (found.lanes[0], found.longs[0]) == (lane, long)
 
 
@@ -254,10 +254,10 @@ def test_no_default_gathers_vectors_that_a_group_could_copy() -> None:
 def test_partial_results_are_ordered_for_their_readers() -> None:
     """A batch first, then what is summed, then the rest of the output."""
     p = problem("bik,kj,bjl->bil", b=3, i=4, k=5, j=6, l=7)
-    steps = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing).steps
+    steps = with_aligned_axes(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing).steps
     assert steps[0].indexing.output == "bji"
     p = problem(",cba,cba->abc", a=3, b=4, c=5)
-    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    schedule = with_aligned_axes(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
     schedule.check(p.einsum.indexing)
 
 
@@ -441,15 +441,15 @@ def test_products_without_the_long_index_are_done_for_each_of_it() -> None:
     """So of orders that multiply as often, those come first that have none of them; all are counted once more here."""
     lengths = {"a": 500, "b": 56, "c": 9, "d": 9, "e": 56, "f": 21, "g": 21}
     p = problem(NEIGHBOUR, **lengths)
-    first, *others = orders(p)
+    first, *others = panel_orders(p)
     assert [order.text for order in (first, *others)] == ["14 03 12 01", "14 03 01 01"]
 
     def counted(order: PanelOrder) -> int:
         points = [math.prod(lengths[x] for x in {*"".join(step.inputs)} - {"a"}) for step in order.contractions(p.einsum)]
         return sum(points)
 
-    assert counted(first) == min(map(counted, _pairs(5))) < counted(others[0])
-    assert promising(p).paths[0] == first.text
+    assert counted(first) == min(map(counted, _pair_orders(5))) < counted(others[0])
+    assert promising_choices(p).paths[0] == first.text
 
 
 def test_partial_results_run_along_an_index_that_fits_a_row() -> None:
@@ -574,11 +574,11 @@ def test_rows_are_divided_where_results_would_be_turned_round() -> None:
     for dtype in ("float32", "float64"):
         p = replace(problem(PREMULTIPLIED, dtype, **lengths), device=AVX2)
         found[dtype] = SPACES["vector_panels"].default(p)["part"]
-        assert promising(p).parts[0] == found[dtype]
+        assert promising_choices(p).parts[0] == found[dtype]
     assert found == {"float32": 21, "float64": 0}
     for subscripts, sizes in (("abd,cd->abc", {"b": 6, "c": 84}), (PREMULTIPLIED, {"b": 20, "c": 9, "e": 20})):
         p = replace(problem(subscripts, "float32", a=5000, d=9, **sizes), device=AVX2)
-        assert promising(p).parts == (0,)
+        assert promising_choices(p).parts == (0,)
 
 
 @pytest.mark.parametrize(
@@ -634,7 +634,7 @@ def test_the_tile_that_a_step_wants_lies_along_the_index_that_shares_its_loads()
     profile = replace(CPU, simd_bytes=64)
     e = fe.einsum("adc,bd->abc", fe.array("A", (150, 156, 148), "float32"), fe.array("B", (148, 156), "float32"))
     p = contractions.vector_panels.problem(e, {}, profile)
-    found = contractions.nearest(p, {"vectors": 4, "together": 4, "accumulators": 16})
+    found = contractions.nearest_step(p, {"vectors": 4, "together": 4, "accumulators": 16})
     assert found is not None
     assert [found[name] for name in ("lane", "vectors", "together")] == ["c", 4, 4]
     assert found["long"] == "b"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from players import played
 from profiles import CPU, GPU
+from simulated_units import simulate
 from simulated_vendor import SIMULATED, UNIT, Simulated
 from tensor_programs import arguments_for
 from tensor_updates import compare
 
 import feinsum as fe
-from feinsum.devices import checks, vendors
+from feinsum.devices import device_checks, vendors
 from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit
 from feinsum.devices.vendors.nvidia import NVIDIA
 from feinsum.devices.vendors.runtimes import RUNTIMES, preference, runtime_of
@@ -103,7 +103,7 @@ def test_names_are_those_of_one_unit() -> None:
 
 
 @pytest.mark.parametrize("unit", NVIDIA.matrix_units, ids=lambda unit: unit.name)
-def test_kernels_that_try_units_are_right(player: fe.Device, unit: MatrixUnit) -> None:
+def test_kernels_that_try_units_are_right(simulator: fe.Device, unit: MatrixUnit) -> None:
     """On a CPU that simulates units of 16 rows after the PTX ISA, with numbers that every format holds."""
     if unit.m != 16:
         pytest.skip("units of 8 rows are not simulated")
@@ -111,33 +111,33 @@ def test_kernels_that_try_units_are_right(player: fe.Device, unit: MatrixUnit) -
     shapes = (unit.m, unit.k), (unit.k, unit.n), (unit.m, unit.n)
     a, b, d = (random.integers(-8, 9, shape).astype(unit.number) for shape in shapes)
     source = product_source(unit).replace("kernel ", f"kernel __attribute__((reqd_work_group_size({SUB_GROUP}, 1, 1))) ")
-    (found,) = checks._run(player.cl_device, played(source), [a, b], [d], SUB_GROUP, SUB_GROUP)
+    (found,) = device_checks._run_check(simulator.cl_device, simulate(source), [a, b], [d], SUB_GROUP, SUB_GROUP)
     np.testing.assert_array_equal(found, d + a @ b)
 
 
-def test_the_kernel_that_tries_copies_is_right(player: fe.Device) -> None:
+def test_the_kernel_that_tries_copies_is_right(simulator: fe.Device) -> None:
     """Neighbouring lanes exchange what each has copied."""
     assert NVIDIA.copies is not None
     x = np.random.default_rng(0).standard_normal((SUB_GROUP, 4), dtype=np.float32)
-    source = played(copied_source(NVIDIA.copies, SUB_GROUP))
-    (y,) = checks._run(player.cl_device, source, [x], [np.zeros_like(x)], SUB_GROUP, SUB_GROUP)
+    source = simulate(copied_source(NVIDIA.copies, SUB_GROUP))
+    (y,) = device_checks._run_check(simulator.cl_device, source, [x], [np.zeros_like(x)], SUB_GROUP, SUB_GROUP)
     np.testing.assert_array_equal(y, x[np.arange(SUB_GROUP) ^ 1])
 
 
 @pytest.mark.usefixtures("simulated")
-def test_a_new_unit_is_tried(player: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_unit_is_tried(simulator: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the probe's kernel, which is generated from its data; with a wrong layout it is refused."""
-    assert checks.feature_works(player.cl_device, UNIT.name)
+    assert device_checks.feature_works(simulator.cl_device, UNIT.name)
     wrong = Simulated()
     turned = FragmentLayout((LayoutDigit(4, 1, 0), LayoutDigit(4, 0, 1)), UNIT.d.registers)
     wrong.matrix_units = (replace(UNIT, d=turned),)
     monkeypatch.setattr(vendors, "VENDORS", (wrong,))
-    assert not checks.feature_works(player.cl_device, UNIT.name)
+    assert not device_checks.feature_works(simulator.cl_device, UNIT.name)
 
 
 @pytest.mark.usefixtures("simulated")
 @pytest.mark.parametrize(("sizes", "turned"), [((64, 8, 12), "n.n"), ((37, 11, 9), "t.n"), ((70, 3, 1), "n.t")])
-def test_programs_multiply_by_a_new_unit(player: fe.Device, sizes: tuple[int, int, int], turned: str) -> None:
+def test_programs_multiply_by_a_new_unit(simulator: fe.Device, sizes: tuple[int, int, int], turned: str) -> None:
     """The tensor language takes any shape, and sizes that fill no fragment."""
     m, n, k = sizes
     a = f"{m}x{k}" if turned[0] == "n" else f"{k}x{m}"
@@ -152,7 +152,7 @@ def test_programs_multiply_by_a_new_unit(player: fe.Device, sizes: tuple[int, in
     def arguments() -> dict[str, np.ndarray]:
         return arguments_for(fe.program(text).function(), np.random.default_rng(3), 3)
 
-    kernel = compare(player, text, arguments, target)
+    kernel = compare(simulator, text, arguments, target)
     assert kernel.emitted.units == (UNIT.name,)
 
 

@@ -58,7 +58,7 @@ def described(subscripts: str, *rows: str, dtype: str = "float64") -> fe.Batched
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_operators_are_tall_products(name: str) -> None:
-    """Which indices are summed, accumulated at a time, held and copied follows from which operand plays which part."""
+    """Which indices are summed, accumulated at a time, held and copied follows from the role of each operand."""
     subscripts, expected = OPERATORS[name]
     s = find_space(name)
     p = s.problem(described(subscripts, "A B C"), {"E": 1000}, GPU)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from loopy import TranslationUnit
 
-from feinsum.contraction import ContractionSchedule, Step, fused_schedule, pairwise_schedule
+from feinsum.contraction import ContractionSchedule, ContractionStep, fused_schedule, pairwise_schedule
 from feinsum.cost import Work, in_turn, nest_work
 from feinsum.einsum import BatchedEinsum
 from feinsum.match import Match
@@ -28,12 +28,12 @@ def parameters(p: Problem) -> Choices:
     if p.einsum.n >= 3:
         ratio = p.einsum.flops(p.lengths, "naive") / max(1, p.einsum.flops(p.lengths))
         schedules = ("pairwise", "fused") if ratio > _WORTHWHILE else ("fused", "pairwise")
-    if p.einsum.n >= 2 and any(alone(p.einsum)):
+    if p.einsum.n >= 2 and any(own_sums(p.einsum)):
         schedules = ("sums first", *schedules)
     return {"schedule": schedules, "lane": ("last", "longest"), "items": (64, 16, 32, 128, 256)}
 
 
-def alone(e: BatchedEinsum) -> list[str]:
+def own_sums(e: BatchedEinsum) -> list[str]:
     """For each operand the summed indices that no other one has."""
     others = [set("".join((*e.indexing.inputs[:k], *e.indexing.inputs[k + 1 :]))) for k in range(e.n)]
     return [
@@ -44,14 +44,14 @@ def alone(e: BatchedEinsum) -> list[str]:
 
 def sums_first(e: BatchedEinsum) -> ContractionSchedule:
     """Every operand summed over the indices that it alone has, then their product."""
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     operands, terms = list(range(e.n)), list(e.indexing.inputs)
-    for k, own in enumerate(alone(e)):
+    for k, own in enumerate(own_sums(e)):
         if own:
             kept = "".join(dict.fromkeys(x for x in terms[k] if x not in own))
-            steps.append(Step((k,), Subscripts((terms[k],), kept)))
+            steps.append(ContractionStep((k,), Subscripts((terms[k],), kept)))
             operands[k], terms[k] = e.n + len(steps) - 1, kept
-    return ContractionSchedule((*steps, Step(tuple(operands), Subscripts(tuple(terms), e.indexing.output))))
+    return ContractionSchedule((*steps, ContractionStep(tuple(operands), Subscripts(tuple(terms), e.indexing.output))))
 
 
 def schedule_of(p: Problem, name: str) -> ContractionSchedule:
@@ -80,7 +80,7 @@ def _step_work(p: Problem, indexing: Subscripts, c: Configuration) -> Work:
     return replace(work, lanes=1) if grouped and p.device.simd_bytes else work
 
 
-def divided(p: Problem, c: Configuration) -> dict[str, str]:
+def divide_by_items(p: Problem, c: Configuration) -> dict[str, str]:
     """Work-items of a group lie along one index; each does one entry, and sums term by term."""
     found: dict[str, str] = {}
     for step in schedule_of(p, c["schedule"]).steps:
@@ -104,7 +104,7 @@ def _lane(p: Problem, output: str, lane: str) -> str:
     constraint=constraint,
     estimate=estimate,
     epilogues=True,
-    divides=divided,
+    divides=divide_by_items,
     combines=True,
 )
 def generic(t_unit: TranslationUnit, match: Match, p: Problem, *, schedule: str, lane: str, items: int) -> TranslationUnit:

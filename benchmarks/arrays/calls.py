@@ -146,10 +146,10 @@ def _raw_on_cuda(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way
     import torch
     from cuda.bindings import driver
 
-    from feinsum.interop.cuda.reception import road_of
+    from feinsum.interop.cuda.cuda_adapter import launcher_of
 
     number = room.device.index
-    bound = road_of(problem.kernel).bind(problem.e.resolve(problem.sizes), number)
+    bound = launcher_of(problem.kernel).bind(problem.e.resolve(problem.sizes), number)
     scratch = [torch.empty(size, dtype=torch.uint8, device=room.device) for size in bound.scratch_bytes]
     stream = torch.cuda.current_stream(number).cuda_stream
     bound.enqueue([one.data_ptr() for one in (*tensors.values(), room, *scratch)], stream)  # sets the arguments
@@ -168,8 +168,8 @@ def _raw(problem: Problem) -> Way:
     import pyopencl as cl
     import pyopencl.array as cla
 
-    from feinsum.compile.executable import build
-    from feinsum.compile.program import evaluate
+    from feinsum.compile.executable import build_executable
+    from feinsum.compile.kernel_program import evaluate_extent
     from feinsum.devices import build_program
     from feinsum.validate import length_values
 
@@ -179,13 +179,13 @@ def _raw(problem: Problem) -> Way:
     out = cla.empty(queue, tuple(lengths[x] for x in problem.e.indexing.output), problem.e.dtype)
     arrays = problem.arrays["pyopencl"]
     buffers = {canonical.renaming.arrays[name]: value.base_data for name, value in arrays.items()}
-    buffers |= {canonical.einsum.output_names[0]: out.base_data, **build(context, plan).scratch(context, values)}
+    buffers |= {canonical.einsum.output_names[0]: out.base_data, **build_executable(context, plan).scratch(context, values)}
     program, dtypes = build_program(context, problem.kernel.source), {a.name: np.dtype(a.dtype) for a in plan.arguments}
     launches = []
     for launch in plan.launches:
         kernel = cl.Kernel(program, launch.kernel)
         kernel.set_args(*(buffers[x] if x in buffers else dtypes[x].type(values[x]) for x in launch.arguments))
-        groups = [evaluate(extent, values) for extent in launch.groups]
+        groups = [evaluate_extent(extent, values) for extent in launch.groups]
         local = [*launch.group_size, *[1] * (len(groups) - len(launch.group_size))]
         launches.append((kernel, [n * size for n, size in zip(groups, local, strict=True)], local))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import feinsum as fe
-from benchmarks.measure import Way, in_turns, sample_of
+from benchmarks.measure import Way, alternating, sample_of
 from benchmarks.peers import installed_here
 from benchmarks.peers.base import Engine
 from benchmarks.rows import spread
@@ -60,7 +60,7 @@ class Side:
 
     def compare(self, ways: Mapping[str, Way], sample: Callable[[Way], float]) -> dict[str, dict[str, float]]:
         """Median, spread and least seconds of each way; one sample of each in every round."""
-        samples = in_turns({name: partial(sample, way) for name, way in ways.items()}, self.rounds)
+        samples = alternating({name: partial(sample, way) for name, way in ways.items()}, self.rounds)
         return {name: spread(taken) for name, taken in samples.items()}
 
     def back_to_back(self, way: Way) -> float:

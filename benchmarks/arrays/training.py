@@ -83,17 +83,17 @@ def evaluated(step: Callable[[], Any]) -> list[tuple[str, list[tuple[int, ...]]]
     from feinsum.interop import torch_operator
 
     found = []
-    evaluate = torch_operator._evaluate
+    evaluate = torch_operator._evaluate_tensors
 
     def watched(subscripts: str, operands: Sequence[Any]) -> Any:
         found.append((subscripts, [tuple(one.shape) for one in operands]))
         return evaluate(subscripts, operands)
 
-    torch_operator._evaluate = watched
+    torch_operator._evaluate_tensors = watched
     try:
         step()
     finally:
-        torch_operator._evaluate = evaluate
+        torch_operator._evaluate_tensors = evaluate
     return found
 
 

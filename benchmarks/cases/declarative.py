@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 import feinsum as fe
-from benchmarks.measure import Contest, Sampler
+from benchmarks.measure import Comparison, Sampler
 from benchmarks.peers.base import Work
 from benchmarks.report import PEAK_COPY
 from feinsum.timing.races import Race
@@ -200,7 +200,7 @@ def _layer_norm_loops(numba: Any) -> Callable[..., Any]:
     return layer_norm
 
 
-class Declarative(Contest):
+class Declarative(Comparison):
     command = "declarative"
     peers = {"cpu": ("torch", "jax", "numba"), "gpu": ("torch", "jax")}  # noqa: RUF012 (a constant of the class)
     more = {"database": {"help": "where records of einsums and programs are"}}  # noqa: RUF012

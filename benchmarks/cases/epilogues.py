@@ -21,9 +21,9 @@ import numpy as np
 import feinsum as fe
 from benchmarks.cases import describe
 from benchmarks.cases.lists import select
-from benchmarks.measure import Contest, Sampler, Way
+from benchmarks.measure import Comparison, Sampler, Way
 from benchmarks.peers.base import Work
-from feinsum.compile.executable import Executable, build
+from feinsum.compile.executable import Executable, build_executable
 from feinsum.compile.realize import realize
 from feinsum.registry import find_space
 from feinsum.timing.races import Race
@@ -160,7 +160,7 @@ def ways(case: Case, device: fe.Device) -> dict[str, Stages]:
     def made(e: fe.BatchedEinsum, name: str, configuration: Any = None) -> Executable:
         space, sizes = find_space(name), {n: case.sizes[n] for n in e.long_axes}
         chosen = configuration or space.default(space.problem(e, sizes, device.profile))
-        return build(device.context, realize(e, sizes, space, chosen, device.profile))
+        return build_executable(device.context, realize(e, sizes, space, chosen, device.profile))
 
     letters = "".join(case.bare.indexing.output)
     shape = [case.bare.index_sizes[x] for x in letters]
@@ -175,7 +175,7 @@ def ways(case: Case, device: fe.Device) -> dict[str, Stages]:
     }
 
 
-class Epilogues(Contest):
+class Epilogues(Comparison):
     command = "epilogues"
     peers = dict.fromkeys(("cpu", "gpu"), ("numpy", "torch", "jax"))
 

@@ -23,9 +23,9 @@ import loopy as lp
 import numpy as np
 
 import feinsum as fe
-from benchmarks.measure import Contest, Sampler, Way
+from benchmarks.measure import Comparison, Sampler, Way
 from feinsum.compile.codegen import generate_program
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.timing.races import Race
 
 NODES = {("triangle", 1): 3, ("triangle", 2): 6, ("triangle", 3): 10, ("tetrahedron", 1): 4, ("tetrahedron", 2): 10,
@@ -338,7 +338,7 @@ class FormCase:
         """The launches alone."""
         import pyopencl as cl
 
-        executable, lengths = build(self.device.context, generate_program(t_unit)), {"E": self.cells}
+        executable, lengths = build_executable(self.device.context, generate_program(t_unit)), {"E": self.cells}
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         buffers = {name: cl.Buffer(self.device.context, flags, hostbuf=value) for name, value in data.items()}
         buffers |= executable.scratch(self.device.context, lengths)
@@ -354,7 +354,7 @@ class FormCase:
         np.testing.assert_allclose(results[1], results[0], rtol=1e-11, atol=1e-12 * np.abs(results[0]).max())
 
 
-class Forms(Contest):
+class Forms(Comparison):
     command = "forms"
     more = {"cells": {"type": int, "default": 20_000, "help": "(default: 20000)"}}  # noqa: RUF012 (a constant of the class)
 

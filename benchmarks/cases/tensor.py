@@ -22,11 +22,11 @@ import numpy as np
 
 import feinsum as fe
 from benchmarks.engines.problem import Values
-from benchmarks.measure import Contest, Sampler
+from benchmarks.measure import Comparison, Sampler
 from benchmarks.peers.base import Work
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.lowering.target import choose_target
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 from feinsum.timing.races import Race
 
 OURS = ("general", "items", "einsum", "generate")
@@ -243,7 +243,7 @@ def ours(case: Case, given: Mapping[str, Any], device: fe.Device) -> Iterator[tu
         yield "generate", partial(kernel, inputs, out=given[case.output].T, queue=device.queue)
 
 
-class Tensor(Contest):
+class Tensor(Comparison):
     command = "tensor"
     peers = {"cpu": ("torch", "jax", "numpy"), "gpu": ("torch", "jax", "cupy")}  # noqa: RUF012 (a constant of the class)
     more = {"mib": {"type": float, "default": 64.0, "help": "of what a case's instances read and write"}}  # noqa: RUF012

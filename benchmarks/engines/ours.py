@@ -99,7 +99,7 @@ class Feinsum(Engine):
         import pyopencl as cl
 
         import feinsum as fe
-        from feinsum.compile.executable import build
+        from feinsum.compile.executable import build_executable
         from feinsum.registry import find_space
         from feinsum.validate import length_values
 
@@ -115,7 +115,7 @@ class Feinsum(Engine):
         generate_s = time.perf_counter() - start
         canonical = fe.canonicalize_einsum(e)
         self._values = length_values(canonical.einsum, canonical.renaming.lengths(problem.lengths))
-        self._executable = _Counted(build(self._device.context, self._kernel.program))
+        self._executable = _Counted(build_executable(self._device.context, self._kernel.program))
         self._queue = cl.CommandQueue(self._device.context)
         self._inputs = problem.inputs()
         self._sets = self._buffer_sets(problem, canonical)

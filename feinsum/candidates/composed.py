@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from feinsum.apart import remembered
-from feinsum.candidates.predicted import SECONDS, favourites, unlike_each_other
+from feinsum.candidates.predicted import SECONDS, top_predictions, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, time_at
 from feinsum.candidates.transfer import adapt
 from feinsum.contraction import ContractionSchedule, step_einsums
@@ -86,7 +86,7 @@ class Composition:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _StepKernel:
     """The kernel that was chosen for a step."""
 
     space: TransformSpace
@@ -105,7 +105,7 @@ def compositions(
     :param asked: orders of contraction that somebody wants to see, in the letters of the problem: they come first, and need
         no record.
     """
-    for schedule, steps in _every(space, problem, inquiry, asked):
+    for schedule, steps in _every_order(space, problem, inquiry, asked):
         if schedule in asked or any(step.recorded for step in steps):
             with suppress(FeinsumError):
                 yield _composed(space, schedule, steps)
@@ -115,7 +115,7 @@ def best_chains(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> li
     """The chains of a space that are expected to be the fastest: some that differ in the order of axes of partial results,
     and the best of them with another kernel for the step that is expected to take longest, if nothing is recorded of it.
     Those of the cost model alone, if no step has a record."""
-    every = list(_every(space, problem, inquiry))
+    every = list(_every_order(space, problem, inquiry))
     recorded = [(schedule, steps) for schedule, steps in every if any(step.recorded for step in steps)]
     found = []
     for schedule, steps in recorded or every:
@@ -130,18 +130,18 @@ def best_chains(space: TransformSpace, problem: Problem, inquiry: Inquiry) -> li
     return [*(made for made, *_ in found[:MOST_CHAINS]), *others]
 
 
-def _every(
+def _every_order(
     space: TransformSpace, problem: Problem, inquiry: Inquiry, asked: Sequence[ContractionSchedule] = ()
-) -> Iterator[tuple[ContractionSchedule, list[_Step]]]:
+) -> Iterator[tuple[ContractionSchedule, list[_OpenStep]]]:
     """The orders of contraction of a space, and their steps; the same einsum is the same step."""
     if not isinstance(space, ChainSpace):
         return
-    found: dict[BatchedEinsum, _Step] = {}
+    found: dict[BatchedEinsum, _OpenStep] = {}
     for schedule in dict.fromkeys((*asked, *steps_of(space, problem))):
         try:
             for e in (steps := step_einsums(problem.einsum, schedule)):
                 if e not in found:
-                    found[e] = _Step(space, e, problem, inquiry)
+                    found[e] = _OpenStep(space, e, problem, inquiry)
         except FeinsumError as error:
             logger.info("no chain of '%s' for '%s': %s", space.name, problem.einsum, error)
             continue
@@ -149,7 +149,7 @@ def _every(
 
 
 def _composed(
-    space: TransformSpace, schedule: ContractionSchedule, steps: Sequence[_Step], changed: _Step | None = None
+    space: TransformSpace, schedule: ContractionSchedule, steps: Sequence[_OpenStep], changed: _OpenStep | None = None
 ) -> Composition:
     """The chain of the best kernels of steps.
 
@@ -184,7 +184,7 @@ def origins(
     return tuple(found)
 
 
-class _Step:
+class _OpenStep:
     """A step that looks for a kernel."""
 
     def __init__(self, space: ChainSpace, e: BatchedEinsum, problem: Problem, inquiry: Inquiry) -> None:
@@ -201,22 +201,22 @@ class _Step:
         return not here.profile.local_memory_is_dedicated and nbytes <= here.profile.cache_bytes
 
     @remembered
-    def recorded(self) -> _Kernel | None:
+    def recorded(self) -> _StepKernel | None:
         """The kernel of the best record whose configuration its space accepts."""
         if not self._able:
             return None
         for kind, record in self._inquiry.precedents(Question.of(self._here, self._able.values())):
             s = self._able[record.space]
             found = adapt(record, self._here, s) or record.configuration
-            reason = _refusal(s, self._here, found)
+            reason = _refusal_of_space(s, self._here, found)
             if reason is None:
                 t = time_at(record, found, self._here, s)
-                return _Kernel(s, found, self._origin(kind, record), t)
+                return _StepKernel(s, found, self._origin(kind, record), t)
             self._passed_over.append(f"record {record.id}: {reason}")
         return None
 
     @property
-    def kernel(self) -> _Kernel:
+    def kernel(self) -> _StepKernel:
         """What is recorded, or else expected to be the fastest.
 
         :raises FeinsumError: if no space has one.
@@ -229,21 +229,23 @@ class _Step:
         return self._guesses[0]
 
     @property
-    def other(self) -> _Kernel | None:
+    def other(self) -> _StepKernel | None:
         """Another guess, which differs from the first; None if there is none, or it is not needed."""
         return self._guesses[1] if self.recorded is None and len(self._guesses) > 1 else None
 
     @remembered
-    def _guesses(self) -> list[_Kernel]:
-        found = favourites(self._here, tuple(self._able.values()), looked_at=_LOOKED_AT, seconds=SECONDS, share=math.inf)
+    def _guesses(self) -> list[_StepKernel]:
+        found = top_predictions(
+            self._here, tuple(self._able.values()), looked_at=_LOOKED_AT, seconds=SECONDS, share=math.inf
+        )
         origin = self._origin("cost model")
-        return [_Kernel(f.space, f.configuration, origin, f.expected_s) for f in unlike_each_other(found, 2)]
+        return [_StepKernel(f.space, f.configuration, origin, f.expected_s) for f in unlike_each_other(found, 2)]
 
     def _origin(self, kind: str, record: TuningRecord | None = None) -> StepOrigin:
         return StepOrigin(str(self._e.indexing), kind, record, "; ".join(self._passed_over))
 
 
-def _refusal(space: TransformSpace, here: Instance, configuration: Mapping[str, Any]) -> str | None:
+def _refusal_of_space(space: TransformSpace, here: Instance, configuration: Mapping[str, Any]) -> str | None:
     with Missed(space) as missed:
         return space.refusal(here.problem(space), configuration)
     return f"{type(missed.error).__name__}: {missed.error}"

@@ -11,13 +11,13 @@ default      the default configuration of the most specific space that matches
 generic      the default configuration of the space that accepts every einsum
 
 Below the first rung, :mod:`feinsum.candidates.transfer` adapts the configuration of a record to the einsum.  A record of
-another einsum comes before the favourites of the cost model, unless one of these is expected to be clearly faster here and
-was not there: twice as fast if the measured configuration can stay as it is, a tenth faster if it has to change.  Then the
-record stands among the predictions by its time.  On a rung the nearest record comes first, unless one of another space
+another einsum comes before the top predictions of the cost model, unless one of these is expected to be clearly faster here
+and was not there: twice as fast if the measured configuration can stay as it is, a tenth faster if it has to change.  Then
+the record stands among the predictions by its time.  On a rung the nearest record comes first, unless one of another space
 promises much less time here: that space may have been younger than the nearest record, or not been tried.
 
 A record of a narrow search (:mod:`feinsum.candidates.searches`), of this einsum or another, is doubted if the cost model
-expects what was not tried to beat it: a heat decides, and where there is none, a promise of half its time.
+expects an untried one to beat it: candidate selection decides, or, without one, a prediction of half its time.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ from typing import Any
 from feinsum.apart import remembered
 from feinsum.candidates.composed import StepOrigin, best_chains, origins
 from feinsum.candidates.origin import Origin
-from feinsum.candidates.predicted import SECONDS, Favourite, expected_s, favourites, unlike_each_other
+from feinsum.candidates.predicted import SECONDS, Prediction, expected_s, top_predictions, unlike_each_other
 from feinsum.candidates.records import Inquiry, Question, scaled_s, time_at
 from feinsum.candidates.searches import LEAST_S, Doubt, PastSearch
-from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest
+from feinsum.candidates.transfer import MUCH_BETTER, WORTHWHILE, adapt, is_better, nearest_configuration
 from feinsum.database import TuningRecord
 from feinsum.database.stores import Stores
 from feinsum.errors import FeinsumError, TransformError
 from feinsum.registry import matching_spaces
-from feinsum.report.units import duration
+from feinsum.report.figures import duration
 from feinsum.space import Instance, Missed, Problem, TransformSpace
 
 _MORE_PROMISING = 0.7
 """The share of the time of the nearest record that one of another space may promise at most to come first: half of the
 predictions on a CPU are off by 1.4 and more."""
-_FAVOURITES = 6
+_TOP_PREDICTIONS = 6
 """Configurations of the cost model, unlike each other, that are tried before it is taken to be wrong about the einsum."""
 _OF_ONE_LAUNCH = 0.6
 """The share of the time expected of one launch that a chain without records may be expected to take at most to come before
 it, if its partial results leave the caches of a CPU, or local memory of a GPU: the model knows few such steps, and one on a
-Zen 4 took five times as long as expected, another on an H200 three times.  A heat may try it all the same."""
+Zen 4 took five times as long as expected, another on an H200 three times.  Candidate selection may try it all the same."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class ConfigurationChoice:
     """A configuration, and why it was taken.
 
     :ivar rung: one of :data:`feinsum.candidates.origin.RUNGS`.
     :ivar record: the evidence; None from the cost model on.
     :ivar expected_s: the time expected at the lengths asked for, in seconds, where the cost model has a say.
     :ivar steps: of a chain: where the kernel of each step comes from.
-    :ivar heat: see :class:`Origin`.
+    :ivar selection: see :class:`Origin`.
     :ivar doubt: the same.
     """
 
@@ -72,7 +72,7 @@ class Choice:
     record: TuningRecord | None = None
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
-    heat: tuple[tuple[str, float], ...] = ()
+    selection: tuple[tuple[str, float], ...] = ()
     doubt: str = ""
 
     @property
@@ -91,14 +91,14 @@ class Choice:
             self.record,
             self.expected_s,
             self.steps,
-            self.heat,
+            self.selection,
             self.doubt,
         )
 
 
 def candidates(
     here: Instance, stores: Stores, inquiry: Inquiry | None = None, *, of_rung: int | None = None
-) -> Iterator[Choice]:
+) -> Iterator[ConfigurationChoice]:
     """The configurations to try, best evidence first; a configuration comes once.
 
     :param inquiry: what the stores are asked with, if it is wanted what they were asked.
@@ -108,7 +108,7 @@ def candidates(
     problems = {name: here.problem(s) for name, s in matching.items()}
     inquiry = Inquiry(stores, here.profile) if inquiry is None else inquiry
     seen: set[tuple[str, tuple[tuple[str, Any], ...]]] = set()
-    for choice in _climb(here, inquiry, matching, problems, of_rung):
+    for choice in _climb_ladder(here, inquiry, matching, problems, of_rung):
         identity = (choice.space.name, tuple(sorted(choice.space.completed(choice.configuration).items())))
         if identity not in seen:
             seen.add(identity)
@@ -117,16 +117,16 @@ def candidates(
                 yield _with_steps(known, here, problems[choice.space.name], stores)
 
 
-def _climb(
+def _climb_ladder(
     here: Instance,
     inquiry: Inquiry,
     matching: Mapping[str, TransformSpace],
     problems: Mapping[str, Problem],
     of_rung: int | None,
-) -> Iterator[Choice]:
+) -> Iterator[ConfigurationChoice]:
     question, favoured = Question.of(here, matching.values()), _Favoured(here, tuple(matching.values()))
-    beaten: list[Choice] = []
-    doubted: list[Choice] = []
+    beaten: list[ConfigurationChoice] = []
+    doubted: list[ConfigurationChoice] = []
     seen: Counter[str] = Counter()
     for rung, record in _most_promising_first(inquiry.precedents(question), question, here, matching):
         if any(rung == choice.rung for choice in beaten) or seen[rung] == of_rung:
@@ -137,7 +137,7 @@ def _climb(
         s = matching[record.space]
         adapted = record.configuration if rung == "exact" else adapt(record, here, s)
         if adapted is not None:
-            choice = Choice(rung, s, adapted, record)
+            choice = ConfigurationChoice(rung, s, adapted, record)
             found = favoured.doubt(choice, inquiry.search(record, question))
             if found is not None:
                 choice = _at_our_lengths(replace(choice, doubt=found.text), here)
@@ -145,23 +145,25 @@ def _climb(
                 if found.gain < MUCH_BETTER:
                     seen[rung] -= 1  # the next may be of a wide search
                     continue
-            as_measured = Choice(rung, s, record.configuration, record)
+            as_measured = ConfigurationChoice(rung, s, record.configuration, record)
             share = MUCH_BETTER if _accepts(as_measured, problems[s.name]) else WORTHWHILE
             if record.einsum_key != question.einsum_key and favoured.beat(choice, share):
                 beaten.append(_at_our_lengths(choice, here))
                 continue
             yield choice
         if rung != "exact":
-            yield Choice(rung, s, record.configuration, record)
+            yield ConfigurationChoice(rung, s, record.configuration, record)
     told = doubted[0].doubt if doubted else ""
     best = favoured.unlike_each_other
     composed = [c for name, s in matching.items() for c in best_chains(s, problems[name], inquiry)]
     limit_s = _OF_ONE_LAUNCH * best[0].expected_s if best and _is_one_launch(best[0], problems) else math.inf
-    chains: dict[bool, list[Choice]] = {True: [], False: []}
+    chains: dict[bool, list[ConfigurationChoice]] = {True: [], False: []}
     for c in composed:
         leads = c.rung == "steps" or c.is_cached or c.expected_s < limit_s
-        chains[leads].append(Choice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins, doubt=told))
-    models = [Choice("cost model", f.space, f.configuration, None, f.expected_s, doubt=told) for f in best]
+        chains[leads].append(
+            ConfigurationChoice(c.rung, c.space, c.configuration, None, c.expected_s, c.origins, doubt=told)
+        )
+    models = [ConfigurationChoice("cost model", f.space, f.configuration, None, f.expected_s, doubt=told) for f in best]
     first_of_rung = {choice.rung: choice for choice in reversed(doubted)}
     leading = sorted(
         [*chains[True], *beaten, *first_of_rung.values(), *models[:1]], key=lambda choice: choice.expected_s or 0.0
@@ -171,7 +173,7 @@ def _climb(
         s = matching[record.space]
         adapted = adapt(record, here, s)
         if adapted is not None:
-            choice = Choice(rung, s, adapted, record)
+            choice = ConfigurationChoice(rung, s, adapted, record)
             guesses.insert(len(guesses) if favoured.beat(choice, WORTHWHILE) else 0, choice)
             break
     yield from guesses
@@ -180,13 +182,15 @@ def _climb(
         with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
             configuration = s.default(problems[s.name])
         if configuration is not None:
-            yield Choice("default" if s.rank > 0 else "generic", s, configuration, None, favoured.default_s(s), doubt=told)
+            yield ConfigurationChoice(
+                "default" if s.rank > 0 else "generic", s, configuration, None, favoured.default_s(s), doubt=told
+            )
 
 
-def _is_one_launch(favourite: Favourite, problems: Mapping[str, Problem]) -> bool:
-    s = favourite.space
+def _is_one_launch(prediction: Prediction, problems: Mapping[str, Problem]) -> bool:
+    s = prediction.space
     with Missed(s):
-        return s.work(problems[s.name], favourite.configuration).launches == 1
+        return s.work(problems[s.name], prediction.configuration).launches == 1
     return False
 
 
@@ -218,31 +222,31 @@ def _promise_s(record: TuningRecord, here: Instance, space: TransformSpace) -> f
     if not space.is_chain(record.configuration):
         configuration = None
         with Missed(space, expected=FeinsumError):
-            configuration = nearest(here.problem(space), space, record.configuration)
+            configuration = nearest_configuration(here.problem(space), space, record.configuration)
     promised = None if configuration is None else scaled_s(record, configuration, here, space)
     return math.inf if promised is None else promised
 
 
 class _Favoured:
-    """The favourites of the cost model, searched for when they are first needed."""
+    """The top predictions of the cost model, searched for when they are first needed."""
 
     def __init__(self, here: Instance, spaces: tuple[TransformSpace, ...]) -> None:
         self._here, self._spaces = here, spaces
 
     @remembered
-    def unlike_each_other(self) -> list[Favourite]:
+    def unlike_each_other(self) -> list[Prediction]:
         """The best, and others that are quick and differ from it; see :func:`unlike_each_other`."""
-        return unlike_each_other(self._found, _FAVOURITES)
+        return unlike_each_other(self._found, _TOP_PREDICTIONS)
 
     def default_s(self, space: TransformSpace) -> float | None:
         """The time expected of the default of a space, in seconds; None if nothing of it was looked at."""
         return next((f.default_s for f in self._found if f.space is space), None)
 
     @remembered
-    def _found(self) -> list[Favourite]:
-        return favourites(self._here, self._spaces, seconds=SECONDS, share=math.inf)
+    def _found(self) -> list[Prediction]:
+        return top_predictions(self._here, self._spaces, seconds=SECONDS, share=math.inf)
 
-    def doubt(self, choice: Choice, search: PastSearch) -> Doubt | None:
+    def doubt(self, choice: ConfigurationChoice, search: PastSearch) -> Doubt | None:
         """Why the choice of a record may not be the quickest; None if there is no reason to think so."""
         record = choice.record
         if record is None or search.is_wide(self._spaces):
@@ -263,19 +267,19 @@ class _Favoured:
         text = f"record {record.id} of {choice.space.name} is the best {search.describe()}: {duration(time_s)}; {expected}"
         return Doubt(text, max(share, modelled))
 
-    def _time_s(self, choice: Choice, record: TuningRecord) -> float | None:
+    def _time_s(self, choice: ConfigurationChoice, record: TuningRecord) -> float | None:
         """The time of the choice of a record: as it was measured on this device, or as the cost model expects it here."""
         if record.device == self._here.profile.id:
             return time_at(record, choice.configuration, self._here, choice.space)
         return self._modelled_s(choice)
 
-    def _modelled_s(self, choice: Choice) -> float | None:
+    def _modelled_s(self, choice: ConfigurationChoice) -> float | None:
         """What the cost model expects of a choice, whatever was measured; None if its space refuses it."""
         with Missed(choice.space, expected=FeinsumError):
             return expected_s(self._here, choice.space, choice.configuration)
         return None
 
-    def beat(self, choice: Choice, share: float) -> bool:
+    def beat(self, choice: ConfigurationChoice, share: float) -> bool:
         """Whether the first is expected to beat what was made of the record of a choice, beyond what the record refutes.
 
         :param share: see :func:`is_better`.
@@ -287,7 +291,7 @@ class _Favoured:
         )
 
 
-def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores) -> Choice:
+def _with_steps(choice: ConfigurationChoice, here: Instance, problem: Problem, stores: Stores) -> ConfigurationChoice:
     """A choice with what is known of its steps, in the letters of the canonical einsum, if it is a chain."""
     if not choice.space.is_chain(choice.configuration):
         return choice
@@ -297,7 +301,7 @@ def _with_steps(choice: Choice, here: Instance, problem: Problem, stores: Stores
     return replace(choice, steps=tuple(step.rename(letters) for step in found))
 
 
-def _at_our_lengths(choice: Choice, here: Instance) -> Choice:
+def _at_our_lengths(choice: ConfigurationChoice, here: Instance) -> ConfigurationChoice:
     """A choice with the time expected of it where its record is of other lengths."""
     if choice.record is None or (choice.rung == "exact" and not choice.doubt):
         return choice
@@ -306,7 +310,7 @@ def _at_our_lengths(choice: Choice, here: Instance) -> Choice:
     return replace(choice, expected_s=time_at(choice.record, choice.configuration, here, choice.space))
 
 
-def _accepts(choice: Choice, problem: Problem) -> bool:
+def _accepts(choice: ConfigurationChoice, problem: Problem) -> bool:
     with Missed(choice.space):
         return choice.space.refusal(problem, choice.configuration) is None
     return False

@@ -23,8 +23,8 @@ class Origin:
     :ivar record: the evidence; None from the cost model on.
     :ivar expected_s: the time expected at the lengths asked for, in seconds; None if nothing is.
     :ivar steps: of a chain: where the kernel of each step comes from.
-    :ivar heat: the spaces whose kernels were tried against each other, with the seconds that each took, the quickest first;
-        empty if there was no heat.
+    :ivar selection: the spaces of the candidates that were timed against each other, with the seconds of each, the fastest
+        first; empty without a selection.
     :ivar doubt: why a record may not be the quickest, this one or one that was passed over; empty if none is doubted.
     """
 
@@ -35,16 +35,18 @@ class Origin:
     record: TuningRecord | None = None
     expected_s: float | None = None
     steps: tuple[StepOrigin, ...] = ()
-    heat: tuple[tuple[str, float], ...] = ()
+    selection: tuple[tuple[str, float], ...] = ()
     doubt: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for :func:`json.dumps`."""
+        data = {name: value for name, value in vars(self).items() if name != "selection"}
         return {
-            **vars(self),
+            **data,
             "configuration": dict(self.configuration),
             "record": self.record and self.record.to_dict(),
             "steps": [step.to_json() for step in self.steps],
+            "heat": self.selection,  # the name of the field in what earlier releases stored
         }
 
     @staticmethod
@@ -60,8 +62,8 @@ class Origin:
                 raise ValueError(f"{rung!r} is no rung")
             expected_s = None if data.get("expected_s") is None else float(data["expected_s"])
             steps = tuple(map(StepOrigin.from_json, data.get("steps", ())))
-            heat = tuple((str(name), float(seconds)) for name, seconds in data.get("heat", ()))
+            selection = tuple((str(name), float(seconds)) for name, seconds in data.get("heat", ()))
             doubt = str(data.get("doubt", ""))
-            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps, heat, doubt)
+            return Origin(rung, space, version, dict(data["configuration"]), record, expected_s, steps, selection, doubt)
         except (KeyError, TypeError, ValueError, FeinsumError) as error:
             raise ValidationError(f"not the stored origin of a kernel: {error}") from None

@@ -17,7 +17,7 @@ from operator import eq
 from typing import Any
 
 from feinsum.apart import remembered
-from feinsum.candidates.spread import spread
+from feinsum.candidates.diversity import spread_choices
 from feinsum.cost import Work, in_turn
 from feinsum.cost.features import Features, parameter_features, problem_features, waste_features, work_features
 from feinsum.cost.model import CostModel, cost_model
@@ -41,7 +41,7 @@ which is the surer guess."""
 
 
 @dataclass(frozen=True)
-class Favourite:
+class Prediction:
     """A configuration and the time that the cost model expects it to take, in seconds.
 
     :ivar default_s: the same of the default of its space.
@@ -57,7 +57,7 @@ class Favourite:
         return self.expected_s == self.default_s or self.expected_s < share * self.default_s
 
 
-def favourites(
+def top_predictions(
     here: Instance,
     spaces: Sequence[TransformSpace] | None = None,
     *,
@@ -65,7 +65,7 @@ def favourites(
     seconds: float = math.inf,
     share: float = WORTHWHILE,
     model: CostModel | None = None,
-) -> list[Favourite]:
+) -> list[Prediction]:
     """Accepted configurations, best first by the times expected of them.
 
     :param spaces: where to look; by default all that match.
@@ -78,16 +78,16 @@ def favourites(
     searches = []
     for s in matching_spaces(here.einsum) if spaces is None else spaces:
         with Missed(s, expected=TransformError):  # which says that nothing of it is accepted on this device
-            searches.append(_Search(oracle, s))
+            searches.append(_ModelSearch(oracle, s))
     end = time.thread_time() + seconds
-    while looked_at > 0 and time.thread_time() < end and (promising := _promising(searches)):
+    while looked_at > 0 and time.thread_time() < end and (promising := _promising_searches(searches)):
         with Missed(promising[0].space):  # what it found before stands
             looked_at -= promising[0].step(looked_at, end)
     found = [f for search in searches for f in search.found() if f.is_worthwhile(share)]
     return sorted(found, key=lambda f: f.expected_s)
 
 
-def unlike_each_other(found: Sequence[Favourite], most: int) -> list[Favourite]:
+def unlike_each_other(found: Sequence[Prediction], most: int) -> list[Prediction]:
     """The quickest of defaults and what is clearly quicker than these, then others that are quick and differ from it.
 
     :param found: all that was looked at, best first.
@@ -96,7 +96,7 @@ def unlike_each_other(found: Sequence[Favourite], most: int) -> list[Favourite]:
     if best is None:
         return []
     ordered = [best, *(f for f in found if f is not best)]
-    return spread(ordered, most, lambda f: f.expected_s, lambda f: (f.space.name, f.configuration))
+    return spread_choices(ordered, most, lambda f: f.expected_s, lambda f: (f.space.name, f.configuration))
 
 
 def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) -> float:
@@ -165,7 +165,7 @@ class Oracle:
 
 
 @dataclass
-class _Search:
+class _ModelSearch:
     """The search of one space.
 
     :ivar asked: the configurations that were asked about.
@@ -221,10 +221,10 @@ class _Search:
             self._alike[point] = max(alike, sum(map(eq, point, centre)))
         self.__dict__.pop("next_centre", None)
 
-    def found(self) -> Iterator[Favourite]:
+    def found(self) -> Iterator[Prediction]:
         """All configurations that were accepted."""
         for point, t in self.expected.items():
-            yield Favourite(self.space, self._configuration(point), t, self.expected[self.default])
+            yield Prediction(self.space, self._configuration(point), t, self.expected[self.default])
 
     def _ask(self, points: Iterable[tuple[Any, ...]], most: int, end: float) -> int:
         """Look at those of some points that nobody has asked about, so many at most; the number of them."""
@@ -262,7 +262,7 @@ class _Search:
             self.__dict__.pop("next_centre", None)
 
 
-def _promising(searches: Sequence[_Search]) -> list[_Search]:
+def _promising_searches(searches: Sequence[_ModelSearch]) -> list[_ModelSearch]:
     """The searches that may find something better: those with fewer turns first, then the one with the best so far.
 
     A space whose default is a bad guess would else have none left, as the neighbours of a few others take them all.  Where

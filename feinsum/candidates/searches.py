@@ -1,7 +1,7 @@
 """Searches: what was tried of an einsum where a record was measured, and what the cost model expects of the rest.
 
 A record is the quickest of what was tried, which may have been one configuration of one space.  So the record of a search
-that was narrow, or ended before its final, is doubted where a favourite of the cost model that nobody tried is expected to
+that was narrow, or ended before its final, is doubted where an untried prediction of the cost model is expected to
 be clearly faster.  Curated records are never doubted.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from feinsum.candidates.predicted import Favourite
+from feinsum.candidates.predicted import Prediction
 from feinsum.database import TuningRecord
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
@@ -66,7 +66,7 @@ class PastSearch:
         special = [s for s in spaces if s.rank > 0]
         return self.curated or all(map(self.has_judged, special or spaces))
 
-    def leaves_open(self, rival: Favourite) -> bool:
+    def leaves_open(self, rival: Prediction) -> bool:
         """Whether it says nothing of a configuration: neither that was tried, nor its space judged."""
         s, wanted = rival.space, rival.space.completed(rival.configuration)
         if self.curated or self.has_judged(s):

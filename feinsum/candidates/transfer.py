@@ -8,7 +8,7 @@ the same *there*, where the record proves it wrong::
 
     gain(x)  =  t_here(x) / t_here(c)  /  min(1, t_there(x) / t_there(c))          c: the configuration of the record
 
-By the same rule a favourite of the cost model in any space may beat the configuration of a record of another einsum: one
+By the same rule a prediction of the cost model in any space may beat the configuration of a record of another einsum: one
 of other types, or one that its space refuses here as it was measured; or, if it is expected to take half the time, any.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, islice, product
 from typing import Any
 
-from feinsum.candidates.predicted import SECONDS, Favourite, Oracle, expected_s
+from feinsum.candidates.predicted import SECONDS, Oracle, Prediction, expected_s
 from feinsum.candidates.records import instance_of
 from feinsum.database import TuningRecord
 from feinsum.einsum import BatchedEinsum
@@ -47,13 +47,13 @@ def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Conf
     :param space: that of the record; a failure of it is a miss.
     """
     with Missed(space, expected=FeinsumError):
-        here = _Place(wanted, space)
-        there = _Place(instance_of(record, wanted.profile), space)
+        here = _SizedEinsum(wanted, space)
+        there = _SizedEinsum(instance_of(record, wanted.profile), space)
         if space.is_chain(record.configuration):
             return None if space.refusal(here.problem, record.configuration) else record.configuration
         if not there.accepts(record.configuration):
             return None
-        start = nearest(here.problem, space, record.configuration)
+        start = nearest_configuration(here.problem, space, record.configuration)
         if start is None or here.is_like(there):
             return start
         decided = _ruled(_decided(start, here, there), record, here)
@@ -62,18 +62,18 @@ def adapt(record: TuningRecord, wanted: Instance, space: TransformSpace) -> Conf
 
 
 def is_better(
-    rival: Favourite,
+    rival: Prediction,
     record: TuningRecord,
     configuration: Configuration,
     wanted: Instance,
     space: TransformSpace,
     share: float = WORTHWHILE,
 ) -> bool:
-    """Whether a favourite for an einsum is expected to beat the adapted configuration of a record, beyond what the record
+    """Whether a prediction for an einsum is expected to beat the adapted configuration of a record, beyond what the record
     refutes.
 
     A record refutes a promise that the model already made where the record was measured, for the configuration there that
-    is nearest to the favourite.  A space that fails when asked makes no promise.
+    is nearest to the prediction.  A space that fails when asked makes no promise.
 
     :param configuration: what :func:`adapt` made of `record`.
     :param space: that of the record.
@@ -84,14 +84,14 @@ def is_better(
         gain = rival.expected_s / expected_s(wanted, space, configuration)
     there = instance_of(record, wanted.profile)
     with Missed(rival.space, expected=FeinsumError) as missed:  # which says that nobody could try anything like it there
-        similar = nearest(there.problem(rival.space), rival.space, rival.configuration)
+        similar = nearest_configuration(there.problem(rival.space), rival.space, rival.configuration)
         if similar is not None:
             similar_s = expected_s(there, rival.space, similar)
             gain /= min(1.0, similar_s / expected_s(there, space, record.configuration))
     return gain < share and (missed.error is None or isinstance(missed.error, FeinsumError))
 
 
-def nearest(problem: Problem, space: TransformSpace, configuration: Configuration) -> dict[str, Value] | None:
+def nearest_configuration(problem: Problem, space: TransformSpace, configuration: Configuration) -> dict[str, Value] | None:
     """The accepted configuration with the fewest values that differ from those given; of these, with the nearest.
 
     A number is as far from another as the logarithm of their ratio says; other values that differ are all equally far.
@@ -101,7 +101,7 @@ def nearest(problem: Problem, space: TransformSpace, configuration: Configuratio
     if given.keys() != choices.keys():
         return None
     start = {
-        name: given[name] if name in space.open else min(values, key=lambda v: _apart(v, given[name]))
+        name: given[name] if name in space.open else min(values, key=lambda v: _value_distance(v, given[name]))
         for name, values in choices.items()
     }
     for changed in islice(_near(start, choices), _TRIED):
@@ -113,7 +113,7 @@ def nearest(problem: Problem, space: TransformSpace, configuration: Configuratio
 def _near(start: dict[str, Value], choices: Choices) -> Iterator[dict[str, Value]]:
     """`start`, what differs from it in one value, nearest first, and what differs in two."""
     yield start
-    singles = sorted(_singles(start, choices), key=lambda change: _apart(change[1], start[change[0]]))
+    singles = sorted(_singles(start, choices), key=lambda change: _value_distance(change[1], start[change[0]]))
     for name, value in singles:
         yield {**start, name: value}
     for (one, first), (other, second) in combinations(singles, 2):
@@ -123,22 +123,22 @@ def _near(start: dict[str, Value], choices: Choices) -> Iterator[dict[str, Value
 
 def _singles(start: Mapping[str, Value], choices: Choices) -> Iterator[tuple[str, Value]]:
     for name, values in choices.items():
-        yield from ((name, value) for value in values if not _same(value, start[name]))
+        yield from ((name, value) for value in values if not _same_problem(value, start[name]))
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_problem(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _apart(one: Any, other: Any) -> float:
-    if _same(one, other):
+def _value_distance(one: Any, other: Any) -> float:
+    if _same_problem(one, other):
         return 0.0
     if type(one) is type(other) and not isinstance(one, (bool, str)) and min(one, other) > 0:
         return min(abs(math.log2(one / other)), 4.0) / 4
     return 1.0
 
 
-class _Place:
+class _SizedEinsum:
     """An einsum of certain lengths, for which configurations of a space are compared."""
 
     def __init__(self, instance: Instance, space: TransformSpace) -> None:
@@ -147,10 +147,10 @@ class _Place:
         self.problem = instance.problem(space)
         self.choices = space.parameters(self.problem)
 
-    def is_like(self, other: _Place) -> bool:
+    def is_like(self, other: _SizedEinsum) -> bool:
         """Whether another place is the same in all that matters."""
         ours, theirs = self.problem, other.problem
-        return (ours.sizes, _types(ours.einsum)) == (theirs.sizes, _types(theirs.einsum))
+        return (ours.sizes, _operand_types(ours.einsum)) == (theirs.sizes, _operand_types(theirs.einsum))
 
     def accepts(self, configuration: Configuration) -> bool:
         return self.space.refusal(self.problem, configuration) is None
@@ -160,12 +160,12 @@ class _Place:
         return self._oracle.predict(self.space, self.problem, self.choices, configurations)
 
 
-def _types(e: BatchedEinsum) -> list[list[tuple[str, ...]]]:
+def _operand_types(e: BatchedEinsum) -> list[list[tuple[str, ...]]]:
     """The types of the arrays of each operand, row by row."""
     return [[tuple(a.dtype.name for a in entry) for entry in row] for row in e.args]
 
 
-def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration:
+def _decided(start: Configuration, here: _SizedEinsum, there: _SizedEinsum) -> Configuration:
     """`start`, with the fastest values by the cost model for parameters that had only one choice where the record was
     made."""
     names = [name for name, values in here.choices.items() if len(values) > 1 and len(there.choices[name]) == 1]
@@ -179,7 +179,7 @@ def _decided(start: Configuration, here: _Place, there: _Place) -> Configuration
     return accepted[times.index(min(times))]
 
 
-def _ruled(start: Configuration, record: TuningRecord, here: _Place) -> Configuration:
+def _ruled(start: Configuration, record: TuningRecord, here: _SizedEinsum) -> Configuration:
     """What is nearest to `start` with the first choices of parameters that follow a rule which the record is too old to
     know; the default if that is far."""
     younger = {name: here.choices[name][0] for name in here.space.ruled if name not in record.configuration}
@@ -190,7 +190,7 @@ def _ruled(start: Configuration, record: TuningRecord, here: _Place) -> Configur
     return here.space.default(here.problem) if younger else start
 
 
-def _improved(start: Configuration, recorded: Configuration, here: _Place, there: _Place) -> Configuration:
+def _improved(start: Configuration, recorded: Configuration, here: _SizedEinsum, there: _SizedEinsum) -> Configuration:
     """`start`, with the changes that the cost model expects to pay here and did not expect to pay there."""
     end = time.thread_time() + SECONDS
     (start_s,) = here.expected_s([start])
@@ -212,7 +212,7 @@ def _improved(start: Configuration, recorded: Configuration, here: _Place, there
     return best
 
 
-def _expected_there(configuration: Configuration, recorded_s: float, there: _Place) -> float:
+def _expected_there(configuration: Configuration, recorded_s: float, there: _SizedEinsum) -> float:
     """The share of the time of the record that the cost model expects where that was made: below 1, it is wrong."""
     if not there.accepts(configuration):
         return 1.0  # nobody could try it there

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from feinsum.arrays import Axis
-from feinsum.canonicalization.axes import spelling
+from feinsum.canonicalization.axis_notation import spelling
+from feinsum.canonicalization.canonical_epilogues import renaming_with_epilogues, representative, suffix
 from feinsum.canonicalization.classes import RowClass, classify_rows
-from feinsum.canonicalization.epilogues import representative, suffix, with_epilogues
-from feinsum.canonicalization.form import Form, Row
+from feinsum.canonicalization.form import KeyForm, Row
 from feinsum.canonicalization.labelling import Order, canonical_order
 from feinsum.canonicalization.renaming import Renaming
 from feinsum.einsum import BatchedEinsum, require_einsum
@@ -84,22 +84,22 @@ def canonicalize_einsum(e: BatchedEinsum) -> CanonicalEinsum:
 @lru_cache(maxsize=256)
 def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
     if e.epilogues:
-        return _with_epilogues(e)
+        return _canonical_with_epilogues(e)
     classes, dtypes = classify_rows(e)
     groups = e.equal_long_axes
     order = canonical_order(e, classes, dtypes, groups)
     indices = dict.fromkeys(e.indexing.output + "".join(e.indexing.inputs[k] for k in order.operands))
-    shared = {name: f"A{k}" for k, name in enumerate(_shared(order))}
-    rows = [_row(c, order.operands, shared) for c in order.classes]
+    shared = {name: f"A{k}" for k, name in enumerate(_shared_arrays(order))}
+    rows = [_rows_of_key(c, order.operands, shared) for c in order.classes]
     renaming = Renaming(
-        arrays=shared | _own(order.classes, [slots for _, slots in rows]),
+        arrays=shared | _own_arrays(order.classes, [slots for _, slots in rows]),
         indices=dict(zip(indices, INDEX_LETTERS, strict=False)),
         spellings=_spellings(e, groups, list(indices)),
         operands=order.operands,
         rows=tuple(i for c in order.classes for i in c.rows),
     )
     einsum = renaming.apply(e)
-    form = Form(
+    form = KeyForm(
         indexing=einsum.indexing,
         axes=tuple(einsum.index_sizes.items()),
         shared=tuple(dtypes[name] for name in shared),
@@ -108,12 +108,12 @@ def _canonicalize(e: BatchedEinsum) -> CanonicalEinsum:
     return CanonicalEinsum(form.key, einsum, e, renaming)
 
 
-def _with_epilogues(e: BatchedEinsum) -> CanonicalEinsum:
+def _canonical_with_epilogues(e: BatchedEinsum) -> CanonicalEinsum:
     """The canonical form of an einsum with epilogues: that of the bare einsum, whose ties the epilogues break."""
     first = representative(e)
     known = first.apply(e)
     bare = canonicalize_einsum(known.bare)
-    renaming = first.then(with_epilogues(bare.renaming, known))
+    renaming = first.then(renaming_with_epilogues(bare.renaming, known))
     einsum = renaming.apply(e)
     return CanonicalEinsum(bare.key + suffix(einsum), einsum, e, renaming)
 
@@ -126,7 +126,7 @@ def _spellings(e: BatchedEinsum, groups: Sequence[str], indices: list[str]) -> d
     return {letter: (here[letter], names.get(group, math.inf)) for group in groups for letter in group}
 
 
-def _shared(order: Order) -> dict[str, None]:
+def _shared_arrays(order: Order) -> dict[str, None]:
     """The arrays that several rows share, in order of appearance."""
     return dict.fromkeys(
         role[0]
@@ -136,7 +136,7 @@ def _shared(order: Order) -> dict[str, None]:
     )
 
 
-def _row(c: RowClass, operands: tuple[int, ...], shared: dict[str, str]) -> tuple[Row, tuple[int, ...]]:
+def _rows_of_key(c: RowClass, operands: tuple[int, ...], shared: dict[str, str]) -> tuple[Row, tuple[int, ...]]:
     """The rows of `c` as a key writes them, and the positions in ``c.own`` of their own arrays in order of appearance."""
     place = {k: j for j, k in enumerate(operands)}
     own = [(dtype, sorted(place[k] for k in columns), slot) for slot, (dtype, columns) in enumerate(c.own)]
@@ -156,7 +156,7 @@ def _row(c: RowClass, operands: tuple[int, ...], shared: dict[str, str]) -> tupl
     return tuple(map(tuple, row)), tuple(dict.fromkeys(slot for entry in slots for slot in entry))
 
 
-def _own(classes: tuple[RowClass, ...], slots: list[tuple[int, ...]]) -> dict[str, str]:
+def _own_arrays(classes: tuple[RowClass, ...], slots: list[tuple[int, ...]]) -> dict[str, str]:
     """The names of the arrays that stand in one row, numbered in order of appearance."""
     names = [c_names[slot] for c, order in zip(classes, slots, strict=True) for c_names in c.names for slot in order]
     return {name: f"x{k}" for k, name in enumerate(names)}

@@ -6,7 +6,7 @@ The parts are the version of the format, the indexing expression, the axis of ea
 several rows share, and the rows with their multiplicities.  ``N0``, ``N1``, ... is a long axis of several indices and
 ``inf`` one of a single index.  In a row, ``float64`` is an array that stands nowhere else, ``float64#0`` one that stands in
 several operands of this row only, and ``A0*float64`` the product of two arrays.  What epilogues make of the sums follows,
-if there are any: see :mod:`feinsum.canonicalization.epilogues`.
+if there are any: see :mod:`feinsum.canonicalization.canonical_epilogues`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from feinsum.arrays import DTYPES, Array, Axis
-from feinsum.canonicalization.epilogues import MARK, read_suffix
+from feinsum.canonicalization.canonical_epilogues import MARK, read_suffix
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.subscripts import Subscripts
@@ -42,7 +42,7 @@ Row = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
-class Form:
+class KeyForm:
     """The content of a key.
 
     :ivar axes: the axis of each index, in order of letter; one that several indices have in common is named ``N0``, ...
@@ -126,37 +126,39 @@ def parse_key(key: str) -> BatchedEinsum:
         return read_suffix(parse_key("|".join(parts[:5])), parts[5].removeprefix(MARK), parts[6])
     if len(parts) != 5 or parts[0] != FORMAT:
         raise SubscriptError(
-            f"{_short(key)} is no key of format {FORMAT}, which reads '{FORMAT}|subscripts|axes|arrays|rows';"
+            f"{_shortened(key)} is no key of format {FORMAT}, which reads '{FORMAT}|subscripts|axes|arrays|rows';"
             " make keys by canonicalize_einsum"
         )
     left, arrow, right = parts[1].partition("->")
     if not arrow:
-        raise SubscriptError(f"{_short(parts[1])} in the key are no subscripts with an output")
+        raise SubscriptError(f"{_shortened(parts[1])} in the key are no subscripts with an output")
     indexing = Subscripts(tuple(left.split(",")), right)
     shared = _read_shared(parts[3])
     rows = _read_rows(parts[4], indexing, len(shared))
-    return Form(indexing, _read_axes(parts[2], indexing), shared, rows).expand()
+    return KeyForm(indexing, _read_axes(parts[2], indexing), shared, rows).expand()
 
 
 def _read_axes(text: str, indexing: Subscripts) -> tuple[tuple[str, Axis], ...]:
     axes: dict[str, Axis] = {}
-    for term in _split(text, " "):
+    for term in _split_text(text, " "):
         found = _AXIS.fullmatch(term)
         if not found or found[1] in axes:
-            raise ShapeError(f"{_short(term)} in the key is no axis, or one given twice; an axis reads a=35, a=inf or a=N0")
+            raise ShapeError(
+                f"{_shortened(term)} in the key is no axis, or one given twice; an axis reads a=35, a=inf or a=N0"
+            )
         axes[found[1]] = math.inf if found[2] else found[3] or int(found[4])
     if set(axes) != set(indexing.indices):
-        raise ShapeError(f"the key has axes for {_short(''.join(axes))} but the indices of '{indexing}'")
+        raise ShapeError(f"the key has axes for {_shortened(''.join(axes))} but the indices of '{indexing}'")
     return tuple(axes.items())
 
 
 def _read_shared(text: str) -> tuple[str, ...]:
     dtypes = []
-    for k, term in enumerate(_split(text, " ")):
+    for k, term in enumerate(_split_text(text, " ")):
         found = _SHARED.fullmatch(term)
         if not found or found[1] != f"A{k}":
-            raise ShapeError(f"{_short(term)} in the key does not describe array 'A{k}'; that reads A{k}=float64")
-        dtypes.append(_known(found[2]))
+            raise ShapeError(f"{_shortened(term)} in the key does not describe array 'A{k}'; that reads A{k}=float64")
+        dtypes.append(_known_dtype(found[2]))
     return tuple(dtypes)
 
 
@@ -167,10 +169,10 @@ def _read_rows(text: str, indexing: Subscripts, shared: int) -> tuple[tuple[int,
     for term in text.split(" "):
         found = _ROW.fullmatch(term)
         if not found:
-            raise SubscriptError(f"{_short(term)} in the key is no row; a row reads [A0,float64] or 500*[A0,float64]")
+            raise SubscriptError(f"{_shortened(term)} in the key is no row; a row reads [A0,float64] or 500*[A0,float64]")
         row = tuple(tuple(entry.split("*")) for entry in found[2].split(","))
         if len(row) != len(indexing.inputs):
-            raise SubscriptError(f"{_short(term)} in the key has {len(row)} operands but '{indexing}' has others")
+            raise SubscriptError(f"{_shortened(term)} in the key has {len(row)} operands but '{indexing}' has others")
         times = int(found[1] or 1)
         members += times * sum(map(len, row))
         if members > MAX_MEMBERS:
@@ -186,24 +188,24 @@ def _read_rows(text: str, indexing: Subscripts, shared: int) -> tuple[tuple[int,
 def _read_member(member: str, shared: int) -> str:
     found = _MEMBER.fullmatch(member)
     if not found:
-        raise SubscriptError(f"{_short(member)} in the key is no array; an array reads A0, float64 or float64#0")
+        raise SubscriptError(f"{_shortened(member)} in the key is no array; an array reads A0, float64 or float64#0")
     if found[1]:
-        _known(found[1])
+        _known_dtype(found[1])
     elif int(member[1:]) >= shared:
-        raise ShapeError(f"array {_short(member)} stands in a row of the key but has no type there")
+        raise ShapeError(f"array {_shortened(member)} stands in a row of the key but has no type there")
     return member
 
 
-def _known(dtype: str) -> str:
+def _known_dtype(dtype: str) -> str:
     if dtype not in _DTYPES:
-        raise DTypeError(f"{_short(dtype)} in the key is no type of arrays; those are {', '.join(_DTYPES)}")
+        raise DTypeError(f"{_shortened(dtype)} in the key is no type of arrays; those are {', '.join(_DTYPES)}")
     return dtype
 
 
-def _split(text: str, separator: str) -> Sequence[str]:
+def _split_text(text: str, separator: str) -> Sequence[str]:
     return text.split(separator) if text else []
 
 
-def _short(text: object) -> str:
+def _shortened(text: object) -> str:
     shown = repr(text)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -105,7 +105,7 @@ def _add_indexing(graph: ColouredGraph, e: BatchedEinsum) -> tuple[dict[str, int
     for letters, pattern in zip(inputs, patterns, strict=True):
         for p, letter in enumerate(letters):
             places[letter].append((pattern, p))
-    descriptions = [(position[x], tuple(sorted(places[x])), _axis(e.index_sizes[x])) for x in position]
+    descriptions = [(position[x], tuple(sorted(places[x])), _axis_code(e.index_sizes[x])) for x in position]
     vertices = graph.add(descriptions, [()] * len(descriptions))
     index = dict(zip(position, vertices, strict=True))
 
@@ -115,7 +115,7 @@ def _add_indexing(graph: ColouredGraph, e: BatchedEinsum) -> tuple[dict[str, int
     return index, operands
 
 
-def _axis(axis: Axis) -> int:
+def _axis_code(axis: Axis) -> int:
     """A fixed length, or -1 for a long axis; which long axes are one is told by vertices of their own."""
     return axis if isinstance(axis, int) else -1
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from feinsum.arrays import Array, Axis
-from feinsum.canonicalization.axes import spelling
+from feinsum.canonicalization.axis_notation import spelling
 from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
 from feinsum.errors import ShapeError, SubscriptError
@@ -71,8 +71,8 @@ class Renaming:
         ):
             if here != there:
                 raise SubscriptError(
-                    f"the first renaming ends with {what} {_list(here)} but the second starts from"
-                    f" {_list(there)}; compose renamings that meet in one einsum"
+                    f"the first renaming ends with {what} {_listed_names(here)} but the second starts from"
+                    f" {_listed_names(there)}; compose renamings that meet in one einsum"
                 )
         return Renaming(
             arrays={here: other.arrays[there] for here, there in self.arrays.items()},
@@ -89,7 +89,9 @@ class Renaming:
         """Lengths by index of the target, from `lengths` by index of the source."""
         unknown = sorted(set(lengths) - set(self.indices))
         if unknown:
-            raise ShapeError(f"{unknown[0]!r} is no index of the source of this renaming; those are {_list(self.indices)}")
+            raise ShapeError(
+                f"{unknown[0]!r} is no index of the source of this renaming; those are {_listed_names(self.indices)}"
+            )
         return {self.indices[letter]: length for letter, length in lengths.items()}
 
     def apply(self, e: BatchedEinsum) -> BatchedEinsum:
@@ -129,7 +131,7 @@ class Renaming:
     def _epilogues(self, e: BatchedEinsum, arrays: Mapping[str, Array]) -> tuple[Epilogue | None, ...]:
         """The epilogues of the target, of which one of several rows has these in their new order."""
         if e.combines:
-            return tuple(own and own.renamed(arrays, self.scalars, _places(self.rows)) for own in e.epilogues)
+            return tuple(own and own.renamed(arrays, self.scalars, _row_places(self.rows)) for own in e.epilogues)
         return tuple(
             own and own.renamed(arrays, self.scalars) for own in (e.epilogues[i] for i in self.rows if e.epilogues)
         )
@@ -141,13 +143,15 @@ class Renaming:
             ("indices", set(e.indexing.indices), set(self.indices)),
         ):
             if here != there:
-                raise SubscriptError(f"'{e}' has {what} {_list(here)} but the renaming is of {_list(there)}")
+                raise SubscriptError(
+                    f"'{e}' has {what} {_listed_names(here)} but the renaming is of {_listed_names(there)}"
+                )
         for what, count, expected in (("operands", e.n, len(self.operands)), ("rows", e.b, len(self.rows))):
             if count != expected:
                 raise SubscriptError(f"'{e}' has {count} {what} but the renaming is of {expected}")
 
 
-def _places(rows: tuple[int, ...]) -> dict[int, int]:
+def _row_places(rows: tuple[int, ...]) -> dict[int, int]:
     """Where each row of the source is in the target."""
     return {row: place for place, row in enumerate(rows)}
 
@@ -156,5 +160,5 @@ def _invert(permutation: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(permutation)), key=permutation.__getitem__))
 
 
-def _list(names: object) -> str:
+def _listed_names(names: object) -> str:
     return ", ".join(map(str, sorted(names))) or "none"  # type: ignore[call-overload]

@@ -15,12 +15,12 @@ from typing import NoReturn
 import click
 
 from feinsum._version import __version__
-from feinsum.cli.kernels import bench, explain, generate
+from feinsum.cli.kernel_commands import bench, explain, generate
 from feinsum.cli.languages import check, format_text, plan, run
 from feinsum.cli.listing import devices, spaces
 from feinsum.cli.output import StandardErrorHandler, printable, show_log
-from feinsum.cli.records import db
-from feinsum.cli.tuning import query, tune
+from feinsum.cli.record_commands import db
+from feinsum.cli.tuning_commands import query, tune
 from feinsum.errors import (
     DatabaseError,
     DeviceError,
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = MISTAKE
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "feinsum"
-        code = _complain(f"{path}: {_advice(error)}  (see {path} --help)", MISTAKE)
+        code = _complain(f"{path}: {_usage_advice(error)}  (see {path} --help)", MISTAKE)
     except click.ClickException as error:
         code = _complain(f"feinsum: {error.format_message()}", MISTAKE)
     except LanguageError as error:
@@ -122,7 +122,7 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _advice(error: click.UsageError) -> str:
+def _usage_advice(error: click.UsageError) -> str:
     """Click's message, with advice on common mistakes: ``--size i=4 j=5``, ``tune -v``."""
     message = error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption) and error.option_name in ("-v", "--verbose"):

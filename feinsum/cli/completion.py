@@ -12,7 +12,7 @@ import click
 Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
-def one_of(names: Callable[[], Iterable[str]]) -> Complete:
+def complete_one_of(names: Callable[[], Iterable[str]]) -> Complete:
     """Offer those names that begin with what is typed; nothing where they cannot be found."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -24,7 +24,7 @@ def one_of(names: Callable[[], Iterable[str]]) -> Complete:
     return complete
 
 
-def devices() -> Iterable[str]:
+def complete_devices() -> Iterable[str]:
     """Words for devices; ids are not among them, as finding devices may take seconds."""
     return ("cpu", "gpu")
 
@@ -35,7 +35,7 @@ def samplers() -> Iterable[str]:
     return SAMPLERS
 
 
-def spaces() -> Iterable[str]:
+def complete_spaces() -> Iterable[str]:
     from feinsum.registry import spaces as registered
 
     return [space.name for space in registered()]

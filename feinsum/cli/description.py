@@ -44,7 +44,7 @@ class Request:
                 raise click.UsageError(f"the long axis '{name}' needs a length to measure at; give --size {name}=LENGTH")
 
 
-def describe(
+def describe_arguments(
     subscripts: str,
     *,
     shapes: Iterable[str] = (),
@@ -65,26 +65,26 @@ def describe(
         they are read at, and the type of the output unless `dtypes` says another.
     :raises click.UsageError, FeinsumError: saying what is wrong, where, and what to write instead.
 
-    >>> print(describe("ij,jk->ik", sizes=["i=4,j=5,k=6"]).einsum)
+    >>> print(describe_arguments("ij,jk->ik", sizes=["i=4,j=5,k=6"]).einsum)
     ij,jk->ik [A B] A: float64[4, 5], B: float64[5, 6]
-    >>> request = describe("ij,ej->ei", shapes=["D=35,35", "u=E,35"], sizes=["E=1000"], dtypes=["float32"])
+    >>> request = describe_arguments("ij,ej->ei", shapes=["D=35,35", "u=E,35"], sizes=["E=1000"], dtypes=["float32"])
     >>> print(request.einsum, dict(request.sizes))
     ij,ej->ei [D u] D: float32[35, 35], u: float32[E, 35] {'E': 1000}
     """
     if subscripts.endswith("-"):
         raise click.UsageError(f"the shell took what follows {subscripts!r} for a redirection; quote it, as in 'ij,jk->ik'")
-    axes = _pairs("--shape", shapes, _axes)
+    axes = _name_value_pairs("--shape", shapes, _parse_axes)
     lengths = read_lengths(sizes)
     marked = [letter.strip() for text in long for letter in text.split(",")]
-    types = _pairs("--dtype", (text if "=" in text else f"={text}" for text in dtypes), lambda name, text: text)
+    types = _name_value_pairs("--dtype", (text if "=" in text else f"={text}" for text in dtypes), lambda name, text: text)
     terms = subscripts.partition("->")[0].split(",")
-    matrix = _matrix(subscripts, len(terms), tuple(axes), tuple(rows))
+    matrix = _array_names(subscripts, len(terms), tuple(axes), tuple(rows))
     arrays: dict[str, Array] = {}
     for row in matrix:
         for k, entry in enumerate(row):
             for name in entry:
                 if name not in arrays:
-                    shape = axes[name] if name in axes else _shape(subscripts, k, lengths, marked)
+                    shape = axes[name] if name in axes else _operand_shape(subscripts, k, lengths, marked)
                     arrays[name] = array(name, shape, types.get(name, types.get("", DEFAULT_DTYPE)))
     read = {name for text in then for name in read_at(text)}
     for option, names in (("--shape", axes), ("--dtype", types.keys() - read)):
@@ -93,7 +93,7 @@ def describe(
                 raise click.UsageError(f"{option} names '{name}', but the operands are {', '.join(arrays)}")
     e = batched_einsum(subscripts, [[tuple(arrays[name] for name in entry) for entry in row] for row in matrix])
     if then:
-        e = e.then(then[0] if len(then) == 1 else then, **_read_arrays(e, then, types))
+        e = e.then(then[0] if len(then) == 1 else then, **_epilogue_arrays(e, then, types))
     for letter in marked:
         if isinstance(e.index_sizes.get(letter, 0), int):
             raise click.UsageError(f"--long names '{letter}', but the indices are {', '.join(e.indexing.indices)}")
@@ -105,10 +105,10 @@ def read_lengths(sizes: Iterable[str]) -> dict[str, int]:
 
     :raises click.UsageError: if one is no length, or is given twice.
     """
-    return _pairs("--size", (part for text in sizes for part in text.split(",")), _length)
+    return _name_value_pairs("--size", (part for text in sizes for part in text.split(",")), _parse_length)
 
 
-def _read_arrays(e: BatchedEinsum, then: Sequence[str], types: Mapping[str, str]) -> dict[str, Array]:
+def _epilogue_arrays(e: BatchedEinsum, then: Sequence[str], types: Mapping[str, str]) -> dict[str, Array]:
     """The arrays that epilogues read besides the operands."""
     known = {a.name for a in e.arrays}
     return {
@@ -119,7 +119,7 @@ def _read_arrays(e: BatchedEinsum, then: Sequence[str], types: Mapping[str, str]
     }
 
 
-def _pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]) -> dict[str, Any]:
+def _name_value_pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]) -> dict[str, Any]:
     """The mapping that ``NAME=VALUE`` texts spell; no name may come twice."""
     found: dict[str, Any] = {}
     for text in texts:
@@ -134,11 +134,11 @@ def _pairs(option: str, texts: Iterable[str], convert: Callable[[str, str], Any]
     return found
 
 
-def _length(name: str, text: str) -> int:
+def _parse_length(name: str, text: str) -> int:
     try:
         length = int(text)
     except ValueError:
-        length = _rounded(text)
+        length = _parse_whole(text)
     if length < 0:
         message = f"--size {name}={text}: a length is a whole number such as 20, 100_000 or 1e6"
         several = "; each index has one of its own: --size i=20,j=20" if axes_in(text) else ""
@@ -146,10 +146,10 @@ def _length(name: str, text: str) -> int:
     return length
 
 
-def _rounded(text: str) -> int:
+def _parse_whole(text: str) -> int:
     """A whole number in the notation of floating-point numbers; -1 for anything else.
 
-    >>> _rounded("1e6"), _rounded("2.5e3"), _rounded("2.5"), _rounded("inf"), _rounded("many")
+    >>> _parse_whole("1e6"), _parse_whole("2.5e3"), _parse_whole("2.5"), _parse_whole("inf"), _parse_whole("many")
     (1000000, 2500, -1, -1, -1)
     """
     try:
@@ -159,7 +159,7 @@ def _rounded(text: str) -> int:
     return int(value) if value.is_finite() and value < 2**63 and value == int(value) else -1
 
 
-def _axes(name: str, text: str) -> tuple[Axis, ...]:
+def _parse_axes(name: str, text: str) -> tuple[Axis, ...]:
     """``3,20,E`` as a shape; nothing is the shape of a scalar."""
     words = [word.strip() for word in text.strip("()").split(",")] if text.strip("()") else []
     if words and not words[-1]:
@@ -167,17 +167,17 @@ def _axes(name: str, text: str) -> tuple[Axis, ...]:
     if any(map(axes_in, words)):
         axes = ",".join(axis for word in words for axis in axes_in(word) or [word])
         raise click.UsageError(f"--shape {name}={text}: axes are separated by commas; write --shape {name}={axes}")
-    return tuple(_axis(word) for word in words)
+    return tuple(_axis_word(word) for word in words)
 
 
-def _axis(word: str) -> Axis:
+def _axis_word(word: str) -> Axis:
     try:
         return math.inf if word == "inf" else int(word)
     except ValueError:
-        return length if (length := _rounded(word)) >= 0 else word
+        return length if (length := _parse_whole(word)) >= 0 else word
 
 
-def _matrix(
+def _array_names(
     subscripts: str, count: int, shaped: tuple[str, ...], rows: tuple[str, ...]
 ) -> Sequence[Sequence[tuple[str, ...]]]:
     """The names of the arrays of every operand of every output."""
@@ -197,7 +197,7 @@ def _default_names(count: int) -> list[str]:
     return [capitals[k] if k < len(capitals) else f"{capitals[k % 26]}{k // 26}" for k in range(count)]
 
 
-def _shape(subscripts: str, operand: int, lengths: Mapping[str, int], long: Sequence[str]) -> tuple[Axis, ...]:
+def _operand_shape(subscripts: str, operand: int, lengths: Mapping[str, int], long: Sequence[str]) -> tuple[Axis, ...]:
     """The axes of an operand, from the lengths of its indices."""
     if "..." in subscripts:
         raise click.UsageError(f"'{subscripts}' has an ellipsis; give --shape NAME=AXES for every operand")

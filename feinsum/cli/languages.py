@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from feinsum.cli.completion import one_of
+from feinsum.cli.completion import complete_one_of
 from feinsum.cli.description import Request
 from feinsum.cli.options import device_option, einsum_arguments, json_option
 from feinsum.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from feinsum.languages.diagnostics import Diagnostic
-    from feinsum.languages.trying import Trial
+    from feinsum.languages.trying import TryOutcome
 
 file_argument = click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 strict_option = click.option("--strict", is_flag=True, help="Refuse departures from the letter of the grammar.")
@@ -39,7 +39,7 @@ language_option = click.option(
     "--language",
     metavar="NAME",
     callback=_language,
-    shell_complete=one_of(_languages),
+    shell_complete=complete_one_of(_languages),
     help="tensor, immediate or declarative; by default as the suffix or the first word says.",
 )
 
@@ -129,7 +129,7 @@ def format_text(file: Path, language: str | None, in_place: bool) -> None:
         click.echo(text, nl=False)
 
 
-def _pairs(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+def _pairs_option(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
     """Texts of the form NAME=VALUE, several of them in one where there are commas."""
     found = {}
     for text in (part for whole in given for part in whole.split(",")):
@@ -140,15 +140,15 @@ def _pairs(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...
     return found
 
 
-def _lengths(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
-    pairs = _pairs(ctx, parameter, given)
+def _lengths_option(ctx: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, int]:
+    pairs = _pairs_option(ctx, parameter, given)
     for name, value in pairs.items():
         if not value.isdigit():
             raise click.BadParameter(f"the size {name} is '{value}', which is no whole number")
     return {name: int(value) for name, value in pairs.items()}
 
 
-def _argument(name: str, text: str) -> Any:
+def _argument_value(name: str, text: str) -> Any:
     """An array of a file, or a number."""
     import numpy as np
 
@@ -170,9 +170,13 @@ def _argument(name: str, text: str) -> Any:
 @click.option(
     "--count", type=click.IntRange(min=0), metavar="N", help="Number of instances; unless given it follows from the sizes."
 )
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", callback=_lengths, help="An unknown size: D.2=64.")
-@click.option("--arg", "given", multiple=True, metavar="NAME=VALUE", callback=_pairs, help="A .npy file or a number.")
-@click.option("--out", "wanted", multiple=True, metavar="NAME=FILE", callback=_pairs, help="Where to write an array.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", callback=_lengths_option, help="An unknown size: D.2=64.")
+@click.option(
+    "--arg", "given", multiple=True, metavar="NAME=VALUE", callback=_pairs_option, help="A .npy file or a number."
+)
+@click.option(
+    "--out", "wanted", multiple=True, metavar="NAME=FILE", callback=_pairs_option, help="Where to write an array."
+)
 @click.option(
     "--random", "seed", type=int, default=0, metavar="SEED", help="Seed of arguments that are not given; 0 unless given."
 )
@@ -222,7 +226,7 @@ def run(
         built = build(read, function, device, route=route)
         say(built.ir(stage) if stage else built.source)
         return
-    arguments = {name: _argument(name, text) for name, text in given.items()}
+    arguments = {name: _argument_value(name, text) for name, text in given.items()}
     trial = try_out(
         read, function, device=device, route=route, count=count, sizes=sizes, arguments=arguments, seed=seed,
         check=compared or not given, timed=timed,
@@ -237,7 +241,7 @@ def run(
         _print_trial(trial)
 
 
-def _trial_as_data(trial: Trial) -> dict[str, Any]:
+def _trial_as_data(trial: TryOutcome) -> dict[str, Any]:
     shapes = {
         name: [list(one.shape) for one in value] if isinstance(value, list) else list(value.shape)
         for name, value in trial.results.items()
@@ -257,10 +261,10 @@ _MOST_SHOWN = 64
 """Elements of an array that is printed."""
 
 
-def _print_trial(trial: Trial) -> None:
+def _print_trial(trial: TryOutcome) -> None:
     import numpy as np
 
-    from feinsum.report.units import duration
+    from feinsum.report.figures import duration
 
     say(trial.built.explain())
     with np.printoptions(precision=6):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from feinsum.cli import completion
-from feinsum.cli.completion import one_of
+from feinsum.cli.completion import complete_one_of
 from feinsum.cli.options import json_option
 from feinsum.cli.output import print_json, print_table, say
 from feinsum.devices.peaks import BUSY
-from feinsum.report.units import figure
+from feinsum.report.figures import figure
 
 if TYPE_CHECKING:
     from feinsum.devices import Device
@@ -36,7 +36,7 @@ def devices(ctx: click.Context, measure: bool, refresh: bool, as_json: bool) -> 
     """
     import feinsum as fe
     from feinsum.devices import describe_devices, measure_peaks
-    from feinsum.devices.choice import idle_drivers, way_out
+    from feinsum.devices.device_choice import idle_drivers, way_out
 
     found = fe.devices(refresh or measure)
     usable = [device for device in found if device.usable]
@@ -86,7 +86,7 @@ def _print_devices(found: tuple[Device, ...]) -> None:
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=one_of(completion.spaces))
+@click.argument("name", required=False, shell_complete=complete_one_of(completion.complete_spaces))
 @json_option
 def spaces(name: str | None, as_json: bool) -> None:
     """List the transform spaces, or describe one of them and its parameters.

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from feinsum.cli import completion
-from feinsum.cli.completion import one_of
-from feinsum.cli.description import describe
+from feinsum.cli.completion import complete_one_of
+from feinsum.cli.description import describe_arguments
 from feinsum.cli.output import say
 
 Command = Callable[..., Any]
@@ -49,7 +49,7 @@ def einsum_arguments(command: Command) -> Command:
         then: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        request = describe(subscripts, shapes=shapes, sizes=sizes, long=long, rows=rows, dtypes=dtypes, then=then)
+        request = describe_arguments(subscripts, shapes=shapes, sizes=sizes, long=long, rows=rows, dtypes=dtypes, then=then)
         return command(request=request, **others)
 
     return described
@@ -110,14 +110,14 @@ _STORE: dict[str, Any] = {
 device_option = click.option(
     "--device",
     metavar="NAME",
-    shell_complete=one_of(completion.devices),
+    shell_complete=complete_one_of(completion.complete_devices),
     help="cpu, gpu, gpu:1 or a part of an id; the best one, or $FEINSUM_DEVICE, unless given.",
 )
 part_of_id_option = click.option(
     "--device",
     "part",
     metavar="TEXT",
-    shell_complete=one_of(completion.devices),
+    shell_complete=complete_one_of(completion.complete_devices),
     help="Only records of devices with this in their id: cpu, h200.",
 )
 database_option = click.option("--database", **_STORE)
@@ -132,7 +132,7 @@ def status_option(default: str, text: str) -> Callable[[Command], Command]:
         default=default,
         metavar="STATUS",
         callback=_known_status,
-        shell_complete=one_of(lambda: [*completion.statuses(), "all"]),
+        shell_complete=complete_one_of(lambda: [*completion.statuses(), "all"]),
         help=text,
     )
 

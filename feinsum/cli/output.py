@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from feinsum.report.units import duration, figure
+from feinsum.report.figures import duration, figure
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +83,7 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, left:
     rows = [[printable(cell) for cell in row] for row in rows]
     texts = set(left)
     if not sys.stdout.isatty():
-        for line in aligned(headings, rows, texts):
+        for line in table_lines(headings, rows, texts):
             click.echo(line)
         return
     from rich.console import Console
@@ -138,10 +138,10 @@ def stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return [line for k, block in enumerate(blocks) for line in ([""] if k else []) + block]
 
 
-def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]], left: set[str]) -> list[str]:
+def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], left: set[str]) -> list[str]:
     """The lines of a table without rules.
 
-    >>> aligned(["space", "ms"], [["generic", "1.5"], ["dg", "12"]], {"space"})
+    >>> table_lines(["space", "ms"], [["generic", "1.5"], ["dg", "12"]], {"space"})
     ['space     ms', 'generic  1.5', 'dg        12']
     """
     columns = list(zip(headings, *rows, strict=True))

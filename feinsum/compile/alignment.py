@@ -1,7 +1,8 @@
 """Alignments of a program's arrays: multiples of their elements, or of the vectors that the program reads.
 
-A driver aligns its own buffers for every vector type.  Memory of the caller, which :mod:`feinsum.compile.hosted` takes,
-begins where an allocator put it: numpy's large arrays begin 16 bytes past a cache line, after the header of glibc's malloc.
+A driver aligns its own buffers for every vector type.  Memory of the caller, which :mod:`feinsum.compile.host_buffers`
+takes, begins where an allocator put it: numpy's large arrays begin 16 bytes past a cache line, after the header of glibc's
+malloc.
 :func:`loosened` is the program for them.
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.program import Program
+from feinsum.compile.kernel_program import KernelProgram
 
 _BYTES = {"char": 1, "uchar": 1, "short": 2, "ushort": 2, "half": 2, "int": 4, "uint": 4, "float": 4}
 _BYTES |= {"long": 8, "ulong": 8, "double": 8}
@@ -26,7 +27,7 @@ _POINTER = re.compile(
 _STORE = re.compile(r"(__builtin_nontemporal_store\()(.*?), (\(__global (feinsum_\w+) \*\))")
 
 
-def required_alignments(program: Program) -> dict[str, int]:
+def required_alignments(program: KernelProgram) -> dict[str, int]:
     """The alignment that a program assumes of each of its arrays, in bytes.
 
     If the source has pointers to vectors without naming the arrays that they point to, all arrays get the largest
@@ -55,7 +56,7 @@ def common_alignment(arrays: Iterable[np.ndarray[Any, Any]]) -> int:
     return min(address & -address for address in addresses)
 
 
-def loosened(program: Program, alignment: int) -> Program:
+def loosened(program: KernelProgram, alignment: int) -> KernelProgram:
     """The same program for arrays that begin at multiples of `alignment` bytes.
 
     Pointers to longer vectors become pointers to vectors that are declared with this alignment.  The value of a store past

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from feinsum.compile.stacks import NARROW, WORK_ITEMS, aligned, digits, merged_axes, place
+from feinsum.compile.stacks import NARROW, WORK_ITEMS, aligned_array, digits_text, merged_axes, position_text
 from feinsum.devices.opencl import build_program
 
 Bounds: TypeAlias = tuple[tuple[int, int] | None, ...]
@@ -41,7 +41,7 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
     if not to.size:
         return
     size = to.dtype.itemsize
-    arrays = [aligned(one.array, queue) for one in summands]
+    arrays = [aligned_array(one.array, queue) for one in summands]
     apart = frozenset(axis for one in summands for axis, bounds in enumerate(one.bounds) if bounds is not None)
     shape, steps, axes = merged_axes(to.shape, tuple(one.strides for one in (to, *arrays)), apart)
     own, *others = [[step // size for step in each] for each in steps]
@@ -50,7 +50,7 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
         numbers += [array.base_data, array.offset // size, to.dtype.type(one.factor), *each]
     blocks = tuple(tuple(one.bounds[axis] for axis in axes) for one in summands)
     index = "uint" if to.size < NARROW else "ulong"
-    kernel = _kernel(queue.context, to.dtype.name, index, shape[1:], blocks)
+    kernel = _block_sum_kernel(queue.context, to.dtype.name, index, shape[1:], blocks)
     events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
     work_items = -(-to.size // WORK_ITEMS) * WORK_ITEMS
     with _lock:
@@ -60,7 +60,7 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
 
 
 @lru_cache(maxsize=256)
-def _kernel(context: Any, dtype: str, index: str, inner: tuple[int, ...], blocks: tuple[Bounds, ...]) -> Any:
+def _block_sum_kernel(context: Any, dtype: str, index: str, inner: tuple[int, ...], blocks: tuple[Bounds, ...]) -> Any:
     """The kernel for results whose inner axes are so long; the first may have any length."""
     import pyopencl as cl
 
@@ -76,8 +76,8 @@ __kernel void add_blocks({", ".join(text.format(number) for text, _ in arguments
     {index} k = get_global_id(0);
     if (k >= count)
         return;
-    {digits(inner)}
-    const ulong at = begin{place(axes, "t")};
+    {digits_text(inner)}
+    const ulong at = begin{position_text(axes, "t")};
     {number} sum = scale != 0 ? scale * to[at] : 0;
     {" ".join(_addition(k, bounds) for k, bounds in enumerate(blocks))}
     to[at] = sum;

@@ -2,7 +2,7 @@
 
 Device arrays stay where they are; one that does not begin where its buffer does is a sub-buffer where the alignment of the
 device allows one.  numpy arrays stay where they are on devices that compute in the host's memory
-(:mod:`feinsum.compile.hosted`), and are copied to others.
+(:mod:`feinsum.compile.host_buffers`), and are copied to others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.filling import enqueue_fill
-from feinsum.compile.hosted import LEAST_RESULT_BYTES, computes_in_host_memory, is_aligned, show_to_host, wrap
+from feinsum.compile.host_buffers import LEAST_RESULT_BYTES, computes_in_host_memory, is_aligned, show_to_host, wrap
 from feinsum.compile.pages import LEAST_BYTES, large_pages
 from feinsum.compile.strided import copy_strided
 from feinsum.errors import ValidationError
@@ -183,7 +183,7 @@ def _alignment(context: Any) -> int:
 
 @dataclass(frozen=True)
 class Output:
-    """Where a kernel writes a result, see :func:`output`.
+    """Where a kernel writes a result, see :func:`output_buffer`.
 
     :ivar in_place: whether the buffer is the memory of the array.
     """
@@ -231,7 +231,7 @@ class Output:
         self.array.events[:] = [done]
 
 
-def output(result: Any, queue: Any, alignment: int) -> Output:
+def output_buffer(result: Any, queue: Any, alignment: int) -> Output:
     """Where a kernel writes a result: the memory of its array, or else a new buffer.
 
     :param alignment: the buffer has to begin at a multiple of so many bytes.
@@ -254,12 +254,12 @@ def fill_with_zeros(result: Any, queue: Any, wait_for: Sequence[Any]) -> None:
         result.add_event(enqueue_fill(queue, result.base_data, 0, result.offset, result.nbytes, wait_for))
 
 
-def fetched(value: Any, queue: Any) -> np.ndarray[Any, Any]:
+def device_elements(value: Any, queue: Any) -> np.ndarray[Any, Any]:
     """The elements of a device array of any strides."""
     return np.asarray(copy_strided(value, queue).get(queue) if not value.flags.c_contiguous else value.get(queue))
 
 
-def put(values: np.ndarray[Any, Any], result: Any, queue: Any) -> None:
+def put_values(values: np.ndarray[Any, Any], result: Any, queue: Any) -> None:
     """Store values in an array of numpy, or in a contiguous one of the device."""
     import pyopencl as cl
 
@@ -275,7 +275,7 @@ def share_memory(a: Any, b: Any) -> bool:
         return bool(np.may_share_memory(a, b))
     if not a.size or not b.size:
         return False
-    (a_whole, a_first, a_end), (b_whole, b_first, b_end) = _span(a), _span(b)
+    (a_whole, a_first, a_end), (b_whole, b_first, b_end) = _buffer_span(a), _buffer_span(b)
     return bool(a_whole == b_whole) and a_first < b_end and b_first < a_end
 
 
@@ -284,7 +284,7 @@ def is_part(buffer: Any) -> bool:
     return getattr(buffer, "associated_memobject", None) is not None
 
 
-def _span(value: Any) -> tuple[Any, int, int]:
+def _buffer_span(value: Any) -> tuple[Any, int, int]:
     """The whole buffer that a device array lies in, its first byte there, and the one after the last."""
     whole, begin = value.base_data, value.offset
     if is_part(whole):

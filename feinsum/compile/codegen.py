@@ -1,4 +1,4 @@
-"""From a transformed loopy kernel to a :class:`Program`: OpenCL C source and launch geometry."""
+"""From a transformed loopy kernel to a :class:`KernelProgram`: OpenCL C source and launch geometry."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from loopy.types import NumpyType
 from pymbolic.primitives import FloorDiv, Max, Min, Product, Remainder, Sum, Variable
 
 from feinsum.compile.detours import detours_paused
+from feinsum.compile.kernel_program import Extent, KernelArgument, KernelLaunch, KernelProgram
 from feinsum.compile.ordered import any_order_paused
-from feinsum.compile.program import Argument, Extent, Launch, Program
 from feinsum.effects import Pause, deprecations_paused
 from feinsum.errors import TransformError, told
-from feinsum.lower.epilogue import GivenAtCall
+from feinsum.lower.epilogue_expressions import GivenAtCall
 from feinsum.lower.same_bytes import without_copies
 
 _cache_unused = Pause(lambda: bool(lp.CACHING_ENABLED), lp.set_caching_enabled)
 """loopy keeps every kernel on disk, without a bound; ours are kept elsewhere, and most are tried once."""
 
 
-def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Program:
+def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> KernelProgram:
     """Generate the source and the launches of the entry point of a translation unit.
 
     :param proved: whether the same code was generated before, and proved to stay within its arrays: loopy then omits that
@@ -35,14 +35,14 @@ def generate_program(t_unit: lp.TranslationUnit, *, proved: bool = False) -> Pro
     """
     try:
         with _cache_unused, any_order_paused, deprecations_paused, detours_paused():
-            return _generate(_without_bounds_check(t_unit) if proved else t_unit)
+            return _generate_code(_without_bounds_check(t_unit) if proved else t_unit)
     except (TransformError, MemoryError):
         raise
     except Exception as error:  # loopy raises LoopyError, RuntimeError, NotImplementedError, isl errors, ...
         raise TransformError(f"loopy generates no code: {told(error)}") from error
 
 
-def _generate(t_unit: lp.TranslationUnit) -> Program:
+def _generate_code(t_unit: lp.TranslationUnit) -> KernelProgram:
     linearized = _linearize(type_limits(t_unit, t_unit.default_entrypoint.name))
     kernel = linearized.default_entrypoint
     source = lp.generate_code_v2(linearized).device_code()
@@ -57,8 +57,10 @@ def _generate(t_unit: lp.TranslationUnit) -> Program:
         )
         names = tuple(stands_for.get(x, x) for x in (*info.passed_arg_names, *info.passed_temporaries))
         passed.update(dict.fromkeys(names))
-        launches.append(Launch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
-    return Program(source, tuple(_argument(kernel, name) for name in _needed(kernel, passed)), tuple(launches))
+        launches.append(KernelLaunch(name, names, _grid(groups), tuple(int(size) for size in group_size) or (1,)))
+    return KernelProgram(
+        source, tuple(_kernel_argument(kernel, name) for name in _needed_arguments(kernel, passed)), tuple(launches)
+    )
 
 
 def _without_bounds_check(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
@@ -133,12 +135,12 @@ def _linearize(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     shown = lp.linearize(lp.preprocess_program(t_unit.with_kernel(_retag(kernel, lanes, LocalInameTag(axis)))))
     order = []
     for item in shown[name].linearization:
-        inside = sorted(lanes & shown[name].id_to_insn[item.insn_id].within_inames) if _runs(item) else []
+        inside = sorted(lanes & shown[name].id_to_insn[item.insn_id].within_inames) if _runs_of_schedule(item) else []
         order += [*(EnterLoop(iname=iname) for iname in inside), item, *(LeaveLoop(iname=iname) for iname in inside)]
     return shown.with_kernel(_retag(shown[name], lanes, VectorizeTag()).copy(linearization=order))
 
 
-def _runs(item: Any) -> bool:
+def _runs_of_schedule(item: Any) -> bool:
     return isinstance(item, RunInstruction)
 
 
@@ -147,21 +149,21 @@ def _retag(kernel: lp.LoopKernel, inames: set[str], tag: Any) -> lp.LoopKernel:
     return kernel.copy(inames={**kernel.inames, **changed})
 
 
-def _needed(kernel: lp.LoopKernel, passed: dict[str, None]) -> list[str]:
+def _needed_arguments(kernel: lp.LoopKernel, passed: dict[str, None]) -> list[str]:
     """Every argument of the kernel, then the temporaries in global memory that launches share."""
     return [*kernel.arg_dict, *(name for name in passed if name in kernel.temporary_variables)]
 
 
-def _argument(kernel: lp.LoopKernel, name: str) -> Argument:
+def _kernel_argument(kernel: lp.LoopKernel, name: str) -> KernelArgument:
     if name in kernel.temporary_variables:
         variable, kind = kernel.temporary_variables[name], "scratch"
     else:
         variable = kernel.arg_dict[name]
         if isinstance(variable, lp.ValueArg):
             kind = "scalar" if variable.tags_of_type(GivenAtCall) else "length"
-            return Argument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, ())
+            return KernelArgument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, ())
         kind = "output" if variable.is_output else "input"
-    return Argument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, tuple(map(to_extent, variable.shape)))
+    return KernelArgument(name, kind, np.dtype(variable.dtype.numpy_dtype).name, tuple(map(to_extent, variable.shape)))
 
 
 def _grid(groups: tuple[Any, ...]) -> tuple[Extent, ...]:

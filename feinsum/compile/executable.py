@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.alignment import loosened, required_alignments
+from feinsum.compile.kernel_program import KernelLaunch, KernelProgram, evaluate_extent
 from feinsum.compile.pages import large_pages
-from feinsum.compile.program import Launch, Program, evaluate
 from feinsum.compile.scratch import kept_scratch
 from feinsum.devices.opencl import build_binary, build_program
 from feinsum.ending import calling
@@ -42,7 +42,7 @@ class Geometry:
     local_size: tuple[int, ...]
 
 
-def build(context: Any, program: Program, binary: bytes | None = None) -> Executable:
+def build_executable(context: Any, program: KernelProgram, binary: bytes | None = None) -> Executable:
     """Compile the source of a program for the devices of a context.
 
     :param context: a :class:`pyopencl.Context` of one device.
@@ -69,7 +69,7 @@ class Executable:
     :ivar program: what was built.
     """
 
-    def __init__(self, program: Program, built: Any) -> None:
+    def __init__(self, program: KernelProgram, built: Any) -> None:
         import pyopencl as cl
 
         self.program = program
@@ -112,7 +112,7 @@ class Executable:
             with self._loosening:  # not the lock of launches, for which other threads would wait as long as compilers take
                 if alignment not in self._loosened:
                     try:
-                        self._loosened[alignment] = build(self.context, loosened(self.program, alignment))
+                        self._loosened[alignment] = build_executable(self.context, loosened(self.program, alignment))
                     except TransformError as error:
                         logger.info("arrays that begin between vectors are copied: %s", error)
                         self._loosened[alignment] = self
@@ -164,7 +164,8 @@ class Executable:
     def scratch_bytes(self, lengths: Mapping[str, int]) -> dict[str, int]:
         """How much memory the launches share, by name."""
         return {
-            a.name: self._dtypes[a.name].itemsize * math.prod(evaluate(x, lengths) for x in a.shape) for a in self._scratch
+            a.name: self._dtypes[a.name].itemsize * math.prod(evaluate_extent(x, lengths) for x in a.shape)
+            for a in self._scratch
         }
 
     def enqueue(
@@ -190,8 +191,8 @@ class Executable:
         return events
 
 
-def _geometry(launch: Launch, lengths: Mapping[str, int]) -> Geometry:
-    groups = [evaluate(extent, lengths) for extent in launch.groups]
+def _geometry(launch: KernelLaunch, lengths: Mapping[str, int]) -> Geometry:
+    groups = [evaluate_extent(extent, lengths) for extent in launch.groups]
     sizes = list(zip_longest(groups, launch.group_size, fillvalue=1))
     global_size = tuple(count * size for count, size in sizes)
     return Geometry(launch.kernel, launch.arguments, global_size, tuple(size for _, size in sizes))

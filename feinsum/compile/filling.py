@@ -35,11 +35,11 @@ def enqueue_fill_kernel(queue: Any, buffer: Any, value: int, start: int, size: i
     """The same by a kernel of ours, whose positions have 64 bits."""
     import pyopencl as cl
 
-    kernel = cl.Kernel(_program(queue.context), "fill")
+    kernel = cl.Kernel(_fill_program(queue.context), "fill")
     arguments = (buffer, np.uint64(start), np.uint64(size), np.uint8(value))
     return kernel(queue, (min(size, _WORK_ITEMS),), None, *arguments, wait_for=list(wait_for) or None)
 
 
 @functools.lru_cache(maxsize=1)
-def _program(context: Any) -> Any:
+def _fill_program(context: Any) -> Any:
     return build_program(context, _SOURCE)

@@ -17,7 +17,7 @@ from loopy.schedule import get_insn_ids_for_block_at
 from feinsum.effects import Replaced
 
 
-def _in_order(set_up: Callable[..., Any]) -> Callable[..., Any]:
+def _build_loop_nest_in_order(set_up: Callable[..., Any]) -> Callable[..., Any]:
     """Loopy's function, which takes the last of the remaining names and calls itself with the others."""
 
     def in_order(codegen_state: Any, schedule_index: int, next_func: Any, hw_inames_left: list[str] | None = None) -> Any:
@@ -33,5 +33,5 @@ def _in_order(set_up: Callable[..., Any]) -> Callable[..., Any]:
     return in_order
 
 
-any_order_paused = Replaced("loopy.codegen.loop:set_up_hw_parallel_loops", _in_order)
+any_order_paused = Replaced("loopy.codegen.loop:set_up_hw_parallel_loops", _build_loop_nest_in_order)
 """Inside, the conditions of the code that loopy generates have the same order in every process."""

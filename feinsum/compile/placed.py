@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import fetched, library_of, whole_buffer
-from feinsum.compile.hosted import show_to_host, wrap
+from feinsum.compile.buffers import device_elements, library_of, whole_buffer
+from feinsum.compile.host_buffers import show_to_host, wrap
 from feinsum.compile.strided import copy_strided
 from feinsum.errors import ValidationError
 
@@ -62,7 +62,7 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
-def place(
+def place_arrays(
     arrays: Sequence[Any], strides: Sequence[Sequence[int]], fits: bool, queue: Any, written: bool, name: str
 ) -> tuple[Placed, list[int]]:
     """A buffer with arrays of one type, and where in it each of them begins, in elements.
@@ -78,11 +78,11 @@ def place(
         return _place_device_arrays(arrays, strides, fits, queue, written, name)
     lengths = [span(array.shape, own) for array, own in zip(arrays, strides, strict=True)]
     if fits and len(arrays) == 1 and lengths[0]:
-        return _wrapped(_elements(arrays[0], lengths[0]), queue, "is on the host"), [0]
+        return _wrapped_memory(_flat_elements(arrays[0], lengths[0]), queue, "is on the host"), [0]
     if fits and (found := _one_memory(arrays)) is not None:
         whole, begins = found
-        return _wrapped(whole, queue, "is on the host"), begins
-    return _laid_out(arrays, strides, lengths, queue, "lie apart" if fits else "lies in another order")
+        return _wrapped_memory(whole, queue, "is on the host"), begins
+    return _concatenated_copies(arrays, strides, lengths, queue, "lie apart" if fits else "lies in another order")
 
 
 def _empty(queue: Any) -> Any:
@@ -91,7 +91,7 @@ def _empty(queue: Any) -> Any:
     return cl.Buffer(queue.context, cl.mem_flags.READ_WRITE, 16)
 
 
-def _elements(array: Any, length: int) -> Any:
+def _flat_elements(array: Any, length: int) -> Any:
     """The memory of an array, gaps included, as an array of one axis."""
     return np.lib.stride_tricks.as_strided(array, (length,), (array.itemsize,), writeable=bool(array.flags.writeable))
 
@@ -116,7 +116,7 @@ def _one_memory(arrays: Sequence[Any]) -> tuple[Any, list[int]] | None:
     return root.reshape(-1, order="A"), begins
 
 
-def _wrapped(memory: Any, queue: Any, why: str) -> Placed:
+def _wrapped_memory(memory: Any, queue: Any, why: str) -> Placed:
     import pyopencl as cl
 
     if not memory.size:
@@ -128,7 +128,7 @@ def _wrapped(memory: Any, queue: Any, why: str) -> Placed:
     return Placed(cl.Buffer(queue.context, flags, hostbuf=memory), copied=why, memory=memory)
 
 
-def _laid_out(
+def _concatenated_copies(
     arrays: Sequence[Any], strides: Sequence[Any], lengths: Sequence[int], queue: Any, why: str
 ) -> tuple[Any, Any]:
     """Copies of arrays, one behind the other."""
@@ -141,7 +141,7 @@ def _laid_out(
         if array.size:
             laid_out[...] = array
             hosts.append((array, laid_out))
-    placed = _wrapped(memory, queue, why)
+    placed = _wrapped_memory(memory, queue, why)
     return (
         Placed(
             placed.buffer, 0, (*placed.kept, memory), why if memory.size else "", placed.memory, tuple(hosts), placed.shown
@@ -185,7 +185,9 @@ def _place_device_arrays(
     if len(arrays) > 1 or not _is_packed(first.shape, strides[0]):
         lengths = [span(array.shape, own) for array, own in zip(arrays, strides, strict=True)]
         why = "lie apart" if fits else "lies in another order"
-        placed, begins = _laid_out([fetched(array, queue) for array in arrays], strides, lengths, queue, why)
+        placed, begins = _concatenated_copies(
+            [device_elements(array, queue) for array in arrays], strides, lengths, queue, why
+        )
         return replace(placed, hosts=()), begins
     copy = copy_strided(first.T, queue)
     return Placed(copy.base_data, kept=(copy,), copied="lies in another order", events=tuple(copy.events)), [0]

@@ -12,15 +12,15 @@ from loopy.diagnostic import LoopyError
 
 from feinsum.compile.codegen import generate_program, to_extent
 from feinsum.compile.detours import detours_paused
-from feinsum.compile.indices import has_large, index_dtype
-from feinsum.compile.program import Extent, Program
+from feinsum.compile.index_width import has_large, index_dtype
+from feinsum.compile.kernel_program import Extent, KernelProgram
 from feinsum.effects import deprecations_paused
 from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
-from feinsum.epilogue.tree import Number, Sum, walk
+from feinsum.epilogue.tree import EpilogueNumber, Sum, walk_tree
 from feinsum.errors import FeinsumError, SpaceError
 from feinsum.lower import generate_loopy, sum_names
-from feinsum.lower.target import QuietTarget
+from feinsum.lower.loopy_target import QuietTarget
 from feinsum.match import match_einsum, match_finished
 from feinsum.rewrites import finish_apart, finish_together
 from feinsum.space import Configuration, TransformSpace
@@ -96,9 +96,9 @@ def _is_fused(epilogue: Epilogue, dtype: np.dtype[Any]) -> bool:
     Compilers leave out sums of integers that a zero multiplies.  Where only the output is read then, Intel's (2026.2)
     forgets the bound of the loops; the launch of its own has a predicate for that.
     """
-    if not any(isinstance(node, Sum) for node in walk(epilogue.expression)):
+    if not any(isinstance(node, Sum) for node in walk_tree(epilogue.expression)):
         return False
-    zero = any(isinstance(node, Number) and node.value == 0 for node in walk(epilogue.expression))
+    zero = any(isinstance(node, EpilogueNumber) and node.value == 0 for node in walk_tree(epilogue.expression))
     return not (zero and epilogue.reads_output and dtype.kind in "iu")
 
 
@@ -153,7 +153,7 @@ def realize(
     *,
     wide: bool = False,
     proved: bool = False,
-) -> Program:
+) -> KernelProgram:
     """The program of `e` after one configuration of a space; see :func:`transformed`.
 
     :param proved: see :func:`feinsum.compile.codegen.generate_program`.

@@ -24,7 +24,7 @@ _MOST_BYTES = 256 << 20
 
 
 @dataclass
-class _Kept:
+class _QueueMemory:
     """The memory of a queue.
 
     :ivar most: how many bytes may be kept; 0 if launches of the queue may overtake each other.
@@ -46,12 +46,12 @@ class _Kept:
         return found
 
 
-class _Memory(threading.local):
+class _ScratchBuffer(threading.local):
     def __init__(self) -> None:
-        self.queues: dict[Any, _Kept] = {}
+        self.queues: dict[Any, _QueueMemory] = {}
 
 
-_memory = _Memory()
+_memory = _ScratchBuffer()
 
 
 def kept_scratch(queue: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -59,14 +59,14 @@ def kept_scratch(queue: Any, sizes: Mapping[str, int]) -> dict[str, Any]:
 
     :param queue: a :class:`pyopencl.CommandQueue`, which is kept too.
     """
-    known = _memory.queues.pop(queue, None) or _Kept(_most_bytes(queue))
+    known = _memory.queues.pop(queue, None) or _QueueMemory(_most_scratch_bytes(queue))
     _memory.queues[queue] = known
     while len(_memory.queues) > _QUEUES:
         del _memory.queues[next(iter(_memory.queues))]
     return known.take(queue.context, sizes)
 
 
-def _most_bytes(queue: Any) -> int:
+def _most_scratch_bytes(queue: Any) -> int:
     import pyopencl as cl
 
     if queue.properties & cl.command_queue_properties.OUT_OF_ORDER_EXEC_MODE_ENABLE:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from feinsum.compile.buffers import Output, check_queue, checked_events, output
-from feinsum.compile.hosted import LEAST_RESULT_BYTES, computes_in_host_memory, new_array, show_to_host, wrap
+from feinsum.compile.buffers import Output, check_queue, checked_events, output_buffer
+from feinsum.compile.host_buffers import LEAST_RESULT_BYTES, computes_in_host_memory, new_array, show_to_host, wrap
 from feinsum.compile.pages import large_pages
 from feinsum.compile.strided import copy_strided
 from feinsum.devices import Device
@@ -121,7 +121,7 @@ def result_array(value: Any, queue: Any, alignment: int = _ALIGNMENT) -> tuple[A
         return value, None
     if not value.size:
         return new_device_array(value.shape, value.dtype, queue), None
-    place = output(value, queue, alignment)
+    place = output_buffer(value, queue, alignment)
     return cla.Array(queue, value.shape, value.dtype, data=place.buffer, events=getattr(value, "events", None)), place
 
 

@@ -36,14 +36,14 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
     if not to.size:
         return
     size, count = to.dtype.itemsize, to.size // len(arrays)
-    arrays = [aligned(one, queue) for one in arrays]
+    arrays = [aligned_array(one, queue) for one in arrays]
     inner = (*to.strides[:axis], *to.strides[axis + 1 :])
     shape, steps, _ = merged_axes(arrays[0].shape, (inner, *(one.strides for one in arrays)))
     own, *others = [[step // size for step in each] for each in steps]
     numbers: list[Any] = [to.base_data, to.offset // size, count, to.strides[axis] // size, *own]
     for one, each in zip(arrays, others, strict=True):
         numbers += [one.base_data, one.offset // size, *each]
-    kernel = _kernel(queue.context, _WORDS[size], "uint" if count < NARROW else "ulong", shape[1:], len(arrays))
+    kernel = _stack_kernel(queue.context, _WORDS[size], "uint" if count < NARROW else "ulong", shape[1:], len(arrays))
     events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
     work_items = -(-count // WORK_ITEMS) * WORK_ITEMS
     with _lock:
@@ -52,7 +52,7 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
     to.events[:] = [done]
 
 
-def aligned(array: Any, queue: Any) -> Any:
+def aligned_array(array: Any, queue: Any) -> Any:
     """An array, or a copy of one whose elements lie where no number of its type may."""
     fits = not any(n % array.dtype.itemsize for n in (array.offset, *array.strides))
     return array if fits else copy_strided(array, queue)
@@ -85,7 +85,7 @@ def merged_axes(
 
 
 @lru_cache(maxsize=256)
-def _kernel(context: Any, word: str, index: str, inner: Steps, count: int) -> Any:
+def _stack_kernel(context: Any, word: str, index: str, inner: Steps, count: int) -> Any:
     """The kernel for arrays whose inner axes are so long; the first may have any length."""
     import pyopencl as cl
 
@@ -95,7 +95,7 @@ def _kernel(context: Any, word: str, index: str, inner: Steps, count: int) -> An
         names += [f"__global const {{0}} *from{k}", f"begin{k}", *(f"s{k}_{axis}" for axis in axes)]
     parameters = ", ".join(name.format(word) if "*" in name else f"const ulong {name}" for name in names)
     # all loads are under way before the first store, which the compiler cannot move behind them
-    loads = [f"const {word} x{k} = from{k}[begin{k}{place(axes, f's{k}_')}];" for k in range(count)]
+    loads = [f"const {word} x{k} = from{k}[begin{k}{position_text(axes, f's{k}_')}];" for k in range(count)]
     stores = [f"to[at + {k} * apart] = x{k};" for k in range(count)]
     source = f"""
 __kernel void stack({parameters})
@@ -103,8 +103,8 @@ __kernel void stack({parameters})
     {index} k = get_global_id(0);
     if (k >= count)
         return;
-    {digits(inner)}
-    const ulong at = begin{place(axes, "t")};
+    {digits_text(inner)}
+    const ulong at = begin{position_text(axes, "t")};
     {" ".join([*loads, *stores])}
 }}
 """
@@ -113,22 +113,22 @@ __kernel void stack({parameters})
     return kernel
 
 
-def digits(inner: Sequence[int]) -> str:
+def digits_text(inner: Sequence[int]) -> str:
     """The text that takes k apart into an index for each axis.
 
     :param inner: the lengths of axes but the first.
 
-    >>> digits((6,))
+    >>> digits_text((6,))
     'const ulong i1 = k % 6; k /= 6; const ulong i0 = k;'
     """
     lengths = reversed(list(enumerate(inner, 1)))
     return " ".join([*(f"const ulong i{axis} = k % {n}; k /= {n};" for axis, n in lengths), "const ulong i0 = k;"])
 
 
-def place(axes: Sequence[int], steps: str) -> str:
+def position_text(axes: Sequence[int], steps: str) -> str:
     """The text of what indices add to a position.
 
-    >>> place(range(2), "t")
+    >>> position_text(range(2), "t")
     ' + i0 * t0 + i1 * t1'
     """
     return "".join(f" + i{axis} * {steps}{axis}" for axis in axes)

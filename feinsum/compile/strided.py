@@ -34,8 +34,8 @@ def copy_strided(value: Any, queue: Any, dtype: np.dtype[Any] | None = None) -> 
     copy = cla.empty(queue, value.shape, value.dtype if dtype is None else dtype)
     if not value.size:
         return copy
-    source = _source(value.dtype, copy.dtype, len(value.shape))
-    kernel = _kernel(queue.context, source, len(value.shape))
+    source = _copy_source(value.dtype, copy.dtype, len(value.shape))
+    kernel = _copy_kernel(queue.context, source, len(value.shape))
     numbers = [value.offset // size, *value.shape, *(stride // size for stride in value.strides)]
     with _lock:
         kernel.set_args(copy.base_data, value.base_data, *numbers)
@@ -111,7 +111,7 @@ __kernel void update_strided(__global {number} *to, __global const {number} *fro
     return kernel
 
 
-def _source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:
+def _copy_source(given: np.dtype[Any], wanted: np.dtype[Any], axes: int) -> str:
     """The program that copies arrays of some number of axes; elements that keep their type are moved as words."""
     names = [f"{name}{axis}" for name in ("n", "s") for axis in range(axes)]
     parameters = "".join(f", const long {name}" for name in names)
@@ -135,7 +135,7 @@ __kernel void copy_strided(__global {target} *to, __global const {source} *from,
 
 
 @lru_cache(maxsize=64)
-def _kernel(context: Any, source: str, axes: int) -> Any:
+def _copy_kernel(context: Any, source: str, axes: int) -> Any:
     import pyopencl as cl
 
     kernel = cl.Kernel(build_program(context, source), "copy_strided")

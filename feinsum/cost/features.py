@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from feinsum.cost.work import Work
+    from feinsum.cost.work_model import Work
     from feinsum.devices import DeviceProfile
     from feinsum.einsum import BatchedEinsum
     from feinsum.subscripts import Subscripts
@@ -44,23 +44,23 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
 
     def alignment(letters: str) -> float:
         """Of what multiple of bytes rows of an array begin at, up to a line of 128 bytes."""
-        return _log(math.gcd(_LINE_BYTES, itemsize * (sizes[letters[-1]] if letters else 1)))
+        return _log_value(math.gcd(_LINE_BYTES, itemsize * (sizes[letters[-1]] if letters else 1)))
 
     return {
         **registers,
-        "bytes": _log(nbytes),
-        "intensity": _log(flops / max(1, nbytes)),
-        "saved": _log(e.flops(lengths, "naive") / max(1, flops)),
-        "outputs": _log(math.prod(sizes[x] for x in output)),
-        "terms": _log(math.prod(sizes[x] for x in summed)),
-        "row": _log(sizes[output[-1]] if output else 1),
+        "bytes": _log_value(nbytes),
+        "intensity": _log_value(flops / max(1, nbytes)),
+        "saved": _log_value(e.flops(lengths, "naive") / max(1, flops)),
+        "outputs": _log_value(math.prod(sizes[x] for x in output)),
+        "terms": _log_value(math.prod(sizes[x] for x in summed)),
+        "row": _log_value(sizes[output[-1]] if output else 1),
         "alignment of output": alignment(output),
         "alignment": min(map(alignment, e.indexing.inputs)),
         "rows": float(e.b),
         "operands": float(e.n),
         "axes": float(len(output)),
         "itemsize": float(itemsize),
-        "compute units": _log(device.compute_units),
+        "compute units": _log_value(device.compute_units),
         "lanes of device": float(device.simd_bytes / itemsize),
         f"runtime {device.runtime}": 1.0,
     }
@@ -69,32 +69,32 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
 def work_features(work: Work, device: DeviceProfile, itemsize: int) -> Features:
     """Features of the work of a configuration."""
     found = {
-        "flops of work": _log(work.flops),
-        "bytes of work": _log(work.bytes),
+        "flops of work": _log_value(work.flops),
+        "bytes of work": _log_value(work.bytes),
         "launches": float(work.launches),
         "matrix": float(work.matrix),
     }
     if work.groups:
         found |= {
-            "groups": _log(work.groups / max(1, device.compute_units)),
-            "items": _log(work.items),
+            "groups": _log_value(work.groups / max(1, device.compute_units)),
+            "items": _log_value(work.items),
             "unevenness": work.unevenness(device),
-            "at once": _log(work.items * work.at_once(device)),
+            "at once": _log_value(work.items * work.at_once(device)),
         }
     if work.loads:
-        found["loads"] = _log(work.loads / max(1.0, work.flops))
+        found["loads"] = _log_value(work.loads / max(1.0, work.flops))
     if work.shared:
-        found |= {"shared": _log(work.shared / max(1.0, work.flops)), "waits": _log(work.waits)}
+        found |= {"shared": _log_value(work.shared / max(1.0, work.flops)), "waits": _log_value(work.waits)}
     if work.lanes:
         found["lanes"] = float(work.lanes)
     if work.sums:
         found["sums"] = float(work.sums)
     if work.registers_bytes:
-        found["registers"] = _log(work.registers_bytes / itemsize)
+        found["registers"] = _log_value(work.registers_bytes / itemsize)
     if pressure := work.pressure(device):
-        found["pressure"] = _log(pressure)
+        found["pressure"] = _log_value(pressure)
     if work.local_bytes:
-        found["local"] = _log(work.local_bytes)
+        found["local"] = _log_value(work.local_bytes)
     return found
 
 
@@ -150,7 +150,7 @@ def _value_features(
     position = next((k for k, choice in enumerate(choices) if choice == value), -1)
     found = {f"{own} choice": float(position)}
     if isinstance(value, str) and value in sizes:
-        found[own] = _log(sizes[value])
+        found[own] = _log_value(sizes[value])
         found[f"{own} apart"] = float(sum(value in letters[:-1] for letters in indexing.inputs))
         found[f"{own} in rows"] = float(sum(letters.endswith(value) for letters in indexing.inputs))
         found[f"{own} in rows of output"] = float(indexing.output.endswith(value))
@@ -161,5 +161,5 @@ def _value_features(
     return found, min(max(0, position), _FAR)
 
 
-def _log(value: float) -> float:
+def _log_value(value: float) -> float:
     return math.log2(max(value, 1e-6))

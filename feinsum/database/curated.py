@@ -24,7 +24,7 @@ from typing import NamedTuple, Unpack
 
 from feinsum.database import jsonl, schema
 from feinsum.database.record import TuningRecord
-from feinsum.database.selection import Selection, Where, Which, order, winners
+from feinsum.database.selection import Selection, Where, Which, record_order, winners
 from feinsum.database.stats import Stats, summarise
 from feinsum.devices import DeviceProfile
 from feinsum.errors import DatabaseError, DeviceError, told
@@ -61,17 +61,17 @@ def curate(records: Iterable[TuningRecord], directory: str | Path, profiles: Ite
         raise DatabaseError(f"cannot create {directory}: {error.strerror}") from None
     for path, lines in by_file.items():
         if path.exists():
-            lines |= {entry.to_json() for _, entry in jsonl.read(path) if isinstance(entry, TuningRecord)}
-        jsonl.write(sorted(lines), path)
+            lines |= {entry.to_json() for _, entry in jsonl.read_records(path) if isinstance(entry, TuningRecord)}
+        jsonl.write_lines(sorted(lines), path)
     described = [profile for profile in profiles if profile.id in devices]
-    return sorted((*by_file, *([_describe(described, Path(directory) / PROFILES)] if described else ())))
+    return sorted((*by_file, *([_add_profiles(described, Path(directory) / PROFILES)] if described else ())))
 
 
-def _describe(profiles: Iterable[DeviceProfile], path: Path) -> Path:
+def _add_profiles(profiles: Iterable[DeviceProfile], path: Path) -> Path:
     """Add profiles to a file of them, one a line, by id."""
     known = {profile.id: profile.to_json() for profile in (*_profiles_in(path), *profiles)}
     lines = ",\n".join(known[name] for name in sorted(known))
-    jsonl.write([f"[{lines}]"], path)
+    jsonl.write_lines([f"[{lines}]"], path)
     return path
 
 
@@ -129,7 +129,9 @@ class _File:
         self._records: dict[str, TuningRecord] = {}
         if path.is_file():
             with path.open("rb") as file:
-                self._waiting = [_Line(number, text, not _is_plain(text)) for number, text in jsonl.numbered(file)]
+                self._waiting = [
+                    _Line(number, text, not _is_plain_line(text)) for number, text in jsonl.numbered_lines(file)
+                ]
 
     def holding(self, texts: Sequence[bytes]) -> list[TuningRecord]:
         """All records whose lines hold these texts, and perhaps others."""
@@ -145,14 +147,14 @@ class _File:
         return list(self._records.values())
 
     def _parse(self, number: int, line: bytes | None) -> None:
-        entry = jsonl.parse(number, line)
+        entry = jsonl.parse_line(number, line)
         if isinstance(entry, TuningRecord):
             self._records[entry.id] = entry
         else:
             _log.warning("line %d of the curated records %s: %s", number, self._name, entry.reason)
 
 
-def _is_plain(line: bytes | None) -> bool:
+def _is_plain_line(line: bytes | None) -> bool:
     """Whether texts are in a line as they are: where JSON writes each character as itself, without ``\\u003e``."""
     return line is not None and line.startswith(b"{") and b"\\" not in line
 
@@ -188,7 +190,7 @@ class CuratedRecords:
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """As :meth:`Database.query`."""
-        return sorted(self._select(Selection(status=status, **where)), key=order)[:limit]
+        return sorted(self._select(Selection(status=status, **where)), key=record_order)[:limit]
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
         """As :meth:`Database.winners`."""
@@ -197,7 +199,7 @@ class CuratedRecords:
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
         """As :meth:`Database.best`."""
         selection = Selection(einsum_key=einsum_key, sizes=sizes, device=device, status="ok", **which)
-        return min(self._select(selection), key=order, default=None)
+        return min(self._select(selection), key=record_order, default=None)
 
     def _select(self, selection: Selection) -> Iterator[TuningRecord]:
         keys = (key for key in (selection.einsum_key, selection.pattern_key) if key is not None)

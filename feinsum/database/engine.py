@@ -26,7 +26,7 @@ _LIMITS = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
 """Parameters of libpq, unless the URL has them: seconds to connect, milliseconds in which a host answers at all."""
 
 
-def connect(location: Location, timeout_s: float) -> sa.Engine:
+def connect_engine(location: Location, timeout_s: float) -> sa.Engine:
     """An engine for the store at `location`; a file of SQLite is made if there is none.
 
     :param timeout_s: how long a connection waits for another process's lock, in seconds.
@@ -65,7 +65,7 @@ def _postgresql(location: Location) -> sa.Engine:
 
 def _sqlite(path: Path, mode: str, timeout_s: float) -> sa.Engine:
     engine = sa.create_engine(
-        "sqlite+pysqlite://", creator=lambda: sqlite.connect(path, mode, timeout_s), poolclass=QueuePool
+        "sqlite+pysqlite://", creator=lambda: sqlite.connect_sqlite(path, mode, timeout_s), poolclass=QueuePool
     )
 
     @event.listens_for(engine, "begin")

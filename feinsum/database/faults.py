@@ -20,7 +20,7 @@ def reporting(where: Location) -> Iterator[None]:
         # A traceback shows the cause, too, which may repeat a part of the URL.
         cause = error if where.without_secrets(str(error)) == str(error) else None
         kind = UnknownStoreError if "not a database" in str(error) else DatabaseError
-        raise kind(_explain(where, error)) from cause
+        raise kind(_explain_fault(where, error)) from cause
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -47,7 +47,7 @@ _CAUSES = (
 """The meanings of messages of SQLite and PostgreSQL, with a remedy."""
 
 
-def _explain(where: Location, error: Exception) -> str:
+def _explain_fault(where: Location, error: Exception) -> str:
     text = where.without_secrets(one_line(error))
     advice = next((advice for symptom, advice in _CAUSES if symptom in text), "")
     return f"store {where}: {text}" + (f": {advice}" if advice else "")

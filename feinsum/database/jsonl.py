@@ -42,20 +42,20 @@ class ImportReport:
         return "\n".join([head, *(f"line {line}: {reason}" for line, reason in self.refused)])
 
 
-def read(source: PathLike | IO[Any]) -> Iterator[tuple[int, TuningRecord | RefusedLine]]:
+def read_records(source: PathLike | IO[Any]) -> Iterator[tuple[int, TuningRecord | RefusedLine]]:
     """Each line that is not blank: its number, and its record or why it is none.
 
     :raises DatabaseError: if the file cannot be opened or read.
     """
     try:
-        with _opened(source) as file:
-            for number, line in numbered(file):
-                yield number, parse(number, line)
+        with _opened_text(source) as file:
+            for number, line in numbered_lines(file):
+                yield number, parse_line(number, line)
     except OSError as error:
         raise DatabaseError(f"cannot read {error.filename or source}: {error.strerror}") from None
 
 
-def parse(number: int, line: str | bytes | None) -> TuningRecord | RefusedLine:
+def parse_line(number: int, line: str | bytes | None) -> TuningRecord | RefusedLine:
     """The record of a line, or why it is none; None stands for a line that was too long to be held."""
     if line is None:
         return RefusedLine(number, f"longer than {LINE_LIMIT} bytes")
@@ -66,7 +66,7 @@ def parse(number: int, line: str | bytes | None) -> TuningRecord | RefusedLine:
 
 
 @contextmanager
-def _opened(source: PathLike | IO[Any]) -> Iterator[IO[Any]]:
+def _opened_text(source: PathLike | IO[Any]) -> Iterator[IO[Any]]:
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:
             yield file
@@ -74,7 +74,7 @@ def _opened(source: PathLike | IO[Any]) -> Iterator[IO[Any]]:
         yield source
 
 
-def numbered(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr | None]]:
+def numbered_lines(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr | None]]:
     """The number and the text of each line that is not blank; None where it is too long to be held."""
     number = 0
     while line := file.readline(LINE_LIMIT + 1):
@@ -88,23 +88,23 @@ def numbered(file: IO[AnyStr]) -> Iterator[tuple[int, AnyStr | None]]:
             yield number, line.rstrip(newline)
 
 
-def write(lines: Iterable[str], target: PathLike | IO[str]) -> int:
+def write_lines(lines: Iterable[str], target: PathLike | IO[str]) -> int:
     """Write `lines` to a path or a text file; a regular file is whole or stays as it was, and links stay links.
 
     :return: the number of lines.
     :raises DatabaseError: if the file cannot be written.
     """
     if not isinstance(target, (str, os.PathLike)):
-        return _write(lines, target)
+        return _write_to_file(lines, target)
     path = Path(os.path.realpath(target))
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         if path.exists() and not path.is_file():  # a pipe or a device, which is written to and not replaced
             with open(path, "w", encoding="utf-8", newline="\n") as file:
-                return _write(lines, file)
+                return _write_to_file(lines, file)
         try:
             with open(part, "x", encoding="utf-8", newline="\n") as file:
-                written = _write(lines, file)
+                written = _write_to_file(lines, file)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)
@@ -116,7 +116,7 @@ def write(lines: Iterable[str], target: PathLike | IO[str]) -> int:
     return written
 
 
-def _write(lines: Iterable[str], file: IO[str]) -> int:
+def _write_to_file(lines: Iterable[str], file: IO[str]) -> int:
     written = 0
     for line in lines:
         file.write(line + "\n")

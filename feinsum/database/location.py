@@ -45,7 +45,7 @@ class Location:
         """The path, or the URL without its password and other secrets, as SQLAlchemy renders it."""
         if self.url is None:
             return str(self.path)
-        parsed = _parsed(self.url)
+        parsed = _parsed_url(self.url)
         if parsed is None:  # nobody can tell which part is the password
             return f"{self.url.partition('://')[0]}://***"
         query = {name: value if _is_shown(name, value) else "***" for name, value in parsed.query.items()}
@@ -62,7 +62,7 @@ class Location:
 
     @property
     def _secrets(self) -> set[str]:
-        parsed = None if self.url is None else _parsed(self.url)
+        parsed = None if self.url is None else _parsed_url(self.url)
         if parsed is None:
             return set()
         hidden = [value for name, value in parsed.query.items() if not _is_shown(name, value)]
@@ -75,7 +75,7 @@ def _is_shown(name: str, value: object) -> bool:
     return name in _SHOWN and "=" not in str(value)
 
 
-def _parsed(url: str) -> URL | None:
+def _parsed_url(url: str) -> URL | None:
     """The parts of a URL; None if SQLAlchemy cannot read it, or might take a part of the password for something else."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import SQLAlchemyError
@@ -87,7 +87,7 @@ def _parsed(url: str) -> URL | None:
     return None if "@" in f"{found.host}{found.database}{found.username}" else found
 
 
-def _quoted(url: str) -> str:
+def _quoted_url(url: str) -> str:
     """A URL whose password has ``@``, ``/``, ``?`` and ``#`` as ``%40`` and so on, so that it ends where it should."""
     head, *query = _QUERY.split(url, maxsplit=1)
     if "@" not in head and _PORT.match(head):  # the ? is a part of the password
@@ -123,10 +123,10 @@ def locate(url_or_path: str | os.PathLike[str] | None = None) -> Location:
     if scheme.partition("+")[0] == "sqlite" and rest.startswith("/") and "?" not in rest:
         return Location(path=Path(rest[1:]).expanduser().absolute())
     if scheme in ("postgresql", "postgres"):
-        return Location(url=_quoted(f"postgresql+psycopg://{rest}"))
+        return Location(url=_quoted_url(f"postgresql+psycopg://{rest}"))
     if scheme.startswith("postgresql+"):
-        return Location(url=_quoted(text))
-    raise UnknownStoreError(f"{Location(url=_quoted(text))} is no store; {FORMS}")
+        return Location(url=_quoted_url(text))
+    raise UnknownStoreError(f"{Location(url=_quoted_url(text))} is no store; {FORMS}")
 
 
 def _default() -> Path:

@@ -17,7 +17,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Any
 
-from feinsum.database import checks
+from feinsum.database import field_checks
 from feinsum.database.frozen import FrozenMapping
 from feinsum.errors import DatabaseError
 
@@ -94,19 +94,19 @@ class TuningRecord:
 
     def __post_init__(self) -> None:
         for name in ("einsum_key", "pattern_key"):
-            checks.text(name, getattr(self, name), checks.KEY_LIMIT)
+            field_checks.printable_text(name, getattr(self, name), field_checks.KEY_LIMIT)
         for name in ("device", "architecture", "driver", "space"):
-            checks.text(name, getattr(self, name), checks.NAME_LIMIT)
+            field_checks.printable_text(name, getattr(self, name), field_checks.NAME_LIMIT)
         for name in ("space_version", "flops", "bytes", "protocol"):
-            self._set(name, checks.integer(name, getattr(self, name), at_least=0))
+            self._set(name, field_checks.bounded_integer(name, getattr(self, name), at_least=0))
         if self.seed is not None:
-            self._set("seed", checks.integer("seed", self.seed))
+            self._set("seed", field_checks.bounded_integer("seed", self.seed))
         for name in ("sizes", "pattern_sizes"):
-            self._set(name, checks.mapping(name, getattr(self, name), checks.length))
-        self._set("configuration", checks.mapping("configuration", self.configuration, checks.parameter))
-        self._set("versions", checks.mapping("versions", self.versions, checks.text))
-        self._set("samples_s", checks.samples("samples_s", self.samples_s))
-        self._set("message", checks.message("message", self.message, MESSAGE_LIMIT))
+            self._set(name, field_checks.mapping(name, getattr(self, name), field_checks.positive_length))
+        self._set("configuration", field_checks.mapping("configuration", self.configuration, field_checks.parameter))
+        self._set("versions", field_checks.mapping("versions", self.versions, field_checks.printable_text))
+        self._set("samples_s", field_checks.samples("samples_s", self.samples_s))
+        self._set("message", field_checks.message("message", self.message, MESSAGE_LIMIT))
         self._check_status()
         self._check_created()
 
@@ -115,7 +115,9 @@ class TuningRecord:
 
     def _check_status(self) -> None:
         if self.status not in STATUSES:
-            raise DatabaseError(f"status of a record is {checks.shown(self.status)}; it is one of {', '.join(STATUSES)}")
+            raise DatabaseError(
+                f"status of a record is {field_checks.shown_value(self.status)}; it is one of {', '.join(STATUSES)}"
+            )
         if self.status == "ok" and not self.samples_s:
             raise DatabaseError("samples_s of a record is empty though its status is 'ok'; give the timing samples")
 
@@ -126,7 +128,8 @@ class TuningRecord:
             datetime.fromisoformat(self.created)
         except ValueError:
             raise DatabaseError(
-                f"created of a record is {checks.shown(self.created)}; it is a time like 2026-11-20T09:19:00.123456Z"
+                f"created of a record is {field_checks.shown_value(self.created)};"
+                " it is a time like 2026-11-20T09:19:00.123456Z"
             ) from None
 
     @cached_property
@@ -172,7 +175,8 @@ class TuningRecord:
         """
         if unknown := items.keys() - _FIELDS:
             raise DatabaseError(
-                f"unknown field {checks.shown(min(unknown))}; a newer feinsum may have written it, so update this one"
+                f"unknown field {field_checks.shown_value(min(unknown))};"
+                " a newer feinsum may have written it, so update this one"
             )
         if missing := _REQUIRED - items.keys():
             raise DatabaseError(f"field {min(missing)!r} is missing")
@@ -185,7 +189,7 @@ class TuningRecord:
         :raises DatabaseError: if the text is no JSON object (NaN, infinities and repeated keys are refused), or a
             field is missing, unknown or malformed.
         """
-        return cls.from_dict(checks.json_object(text))
+        return cls.from_dict(field_checks.json_object(text))
 
 
 def identify(text: str) -> str:

@@ -40,7 +40,7 @@ def migrate(engine: sa.Engine, writable: bool, where: str) -> None:
         cannot be written.
     """
     with engine.connect() as connection:
-        version = _version(connection, where)
+        version = _schema_version(connection, where)
     if version == len(MIGRATIONS):
         return
     if not writable:
@@ -51,7 +51,7 @@ def migrate(engine: sa.Engine, writable: bool, where: str) -> None:
     with engine.connect().execution_options(writes=True) as connection, connection.begin():
         if connection.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
-        version = _version(connection, where)  # another process may have been first
+        version = _schema_version(connection, where)  # another process may have been first
         if version == 0:
             connection.exec_driver_sql("CREATE TABLE feinsum_schema (version BIGINT NOT NULL)")
             connection.exec_driver_sql("INSERT INTO feinsum_schema (version) VALUES (0)")
@@ -61,7 +61,7 @@ def migrate(engine: sa.Engine, writable: bool, where: str) -> None:
         connection.exec_driver_sql(f"UPDATE feinsum_schema SET version = {len(MIGRATIONS)}")
 
 
-def _version(connection: sa.Connection, where: str) -> int:
+def _schema_version(connection: sa.Connection, where: str) -> int:
     """The number of steps taken; 0 for a store without tables."""
     import sqlalchemy as sa
 

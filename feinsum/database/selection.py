@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from feinsum.database.checks import shown
+from feinsum.database.field_checks import shown_value
 from feinsum.database.frozen import FrozenMapping
 from feinsum.database.record import STATUSES, TuningRecord
 from feinsum.errors import DatabaseError
@@ -57,7 +57,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.status is not None and self.status not in STATUSES:
-            raise DatabaseError(f"status is {shown(self.status)}; it is one of {', '.join(STATUSES)}, or None for all")
+            raise DatabaseError(
+                f"status is {shown_value(self.status)}; it is one of {', '.join(STATUSES)}, or None for all"
+            )
         if self.sizes is not None:
             if self.einsum_key is None:
                 raise DatabaseError("sizes are given without einsum_key, whose letters they measure; give both")
@@ -82,7 +84,7 @@ def subscripts_of(key: str) -> str:
     return "".join(key.split("|")[1:2])
 
 
-def order(record: TuningRecord) -> tuple[bool, float, str, str]:
+def record_order(record: TuningRecord) -> tuple[bool, float, str, str]:
     """The key by which records are sorted, best first: ok ones by median, then failures, oldest first."""
     failed = record.median_s is None
     return failed, record.median_s or 0.0, record.created if failed else "", record.id
@@ -91,6 +93,6 @@ def order(record: TuningRecord) -> tuple[bool, float, str, str]:
 def winners(records: Iterable[TuningRecord]) -> list[TuningRecord]:
     """The fastest record of every einsum with sizes, device and driver, fastest first; all of status ``ok``."""
     found: dict[object, TuningRecord] = {}
-    for record in sorted(records, key=order):
+    for record in sorted(records, key=record_order):
         found.setdefault((record.einsum_key, record.sizes, record.device, record.driver), record)
     return list(found.values())

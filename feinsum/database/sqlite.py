@@ -17,7 +17,7 @@ _PATIENCE_S = 1.0
 """How long to wait for another process's lock just to see whether SQLAlchemy is needed."""
 
 
-def connect(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
+def connect_sqlite(path: Path, mode: str, timeout_s: float) -> sqlite3.Connection:
     """A connection for any one thread at a time.
 
     :param mode: a parameter of the URI, as of :func:`choose_mode`.
@@ -35,10 +35,10 @@ def choose_mode(path: Path, timeout_s: float) -> str:
     SQLite reads a WAL database only where there is a -shm file or one can be made.  Where neither holds and no -wal file
     waits to be folded in, the file is whole and nobody is writing to it, which ``immutable`` promises to SQLite.
     """
-    if _writable(path) and _writable(path.parent):
+    if _is_writable_store(path) and _is_writable_store(path.parent):
         return READ_AND_WRITE
     try:
-        with closing(connect(path, "mode=ro", timeout_s)) as connection:
+        with closing(connect_sqlite(path, "mode=ro", timeout_s)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
         wal = path.with_name(path.name + "-wal")
@@ -53,11 +53,11 @@ def is_current(path: Path) -> bool:
     try:
         if path.stat().st_size < SMALLEST:
             return False
-        with closing(connect(path, choose_mode(path, _PATIENCE_S), _PATIENCE_S)) as connection:
+        with closing(connect_sqlite(path, choose_mode(path, _PATIENCE_S), _PATIENCE_S)) as connection:
             return connection.execute("SELECT version FROM feinsum_schema").fetchall() == [(len(schema.MIGRATIONS),)]
     except (OSError, sqlite3.Error):
         return False
 
 
-def _writable(path: Path) -> bool:
+def _is_writable_store(path: Path) -> bool:
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)

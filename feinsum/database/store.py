@@ -18,14 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Self, Unpack
 
-from feinsum.database import jsonl, schema, sqlite, statements
-from feinsum.database.checks import shown
+from feinsum.database import jsonl, schema, sql, sqlite
 from feinsum.database.faults import reporting
+from feinsum.database.field_checks import shown_value
 from feinsum.database.jsonl import ImportReport, PathLike, RefusedLine
 from feinsum.database.location import locate
 from feinsum.database.record import TuningRecord, Value, parse_stored
 from feinsum.database.selection import Selection, Where, Which
-from feinsum.database.statements import Statement
+from feinsum.database.sql import Statement
 from feinsum.database.stats import Stats, summarise
 from feinsum.errors import DatabaseError, UnknownStoreError
 
@@ -69,13 +69,13 @@ class Database:
                 self._mode = sqlite.choose_mode(path, self._timeout_s)
             else:
                 self._engine = self._connected()
-        self._file = _identity(path)
+        self._file = _file_identity(path)
 
     def _connected(self) -> sa.Engine:
         """SQLAlchemy's way to the store, which is made or brought up to date if need be."""
         from feinsum.database import engine
 
-        made, path = engine.connect(self._location, self._timeout_s), self._location.path
+        made, path = engine.connect_engine(self._location, self._timeout_s), self._location.path
         try:
             self._mode = None if path is None else sqlite.choose_mode(path, self._timeout_s)
             schema.migrate(made, self.writable, str(self._location))
@@ -102,7 +102,7 @@ class Database:
     @property
     def current(self) -> bool:
         """Whether it is open and its file, if it is one, has not been removed or replaced since."""
-        return not self._closed and self._file == _identity(self._location.path)
+        return not self._closed and self._file == _file_identity(self._location.path)
 
     def add(self, records: TuningRecord | Iterable[TuningRecord]) -> int:
         """Store one record or many, all or none; once this returns they survive the death of the process.
@@ -112,16 +112,16 @@ class Database:
         many = [records] if isinstance(records, TuningRecord) else list(records)
         for record in many:
             if not isinstance(record, TuningRecord):
-                raise DatabaseError(f"{shown(record)} is no TuningRecord; a store holds nothing else")
+                raise DatabaseError(f"{shown_value(record)} is no TuningRecord; a store holds nothing else")
         # In order of id: two transactions that insert the same rows in different orders would wait for each other.
-        rows = sorted(map(statements.row, many), key=itemgetter("id"))
+        rows = sorted(map(sql.record_row, many), key=itemgetter("id"))
         if not rows:
             return 0
         from sqlalchemy import text
 
         with self._writing() as connection:
             connection.execution_options(preserve_rowcount=True)
-            return connection.execute(text(statements.INSERT), rows).rowcount
+            return connection.execute(text(sql.INSERT), rows).rowcount
 
     def replace(self, record: TuningRecord, by: TuningRecord) -> None:
         """Replace one record by another: a record that was found wrong has no rank any more.
@@ -131,8 +131,8 @@ class Database:
         from sqlalchemy import text
 
         with self._writing() as connection:
-            connection.execute(text(statements.DELETE), {"id": record.id})
-            connection.execute(text(statements.INSERT), [statements.row(by)])
+            connection.execute(text(sql.DELETE), {"id": record.id})
+            connection.execute(text(sql.INSERT), [sql.record_row(by)])
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
         """The records that meet every condition, best first: ``ok`` by median, then failures by date.
@@ -141,12 +141,12 @@ class Database:
         :param where: see :class:`Where`.
         """
         selection = Selection(status=status, **where)
-        return list(self._records(statements.select(selection, limit), selection))
+        return list(self._records(sql.select_records(selection, limit), selection))
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
         """The fastest record of every einsum with sizes, on every device and driver, fastest first."""
         selection = Selection(status="ok", **where)
-        return list(self._records(statements.select_winners(selection), selection))
+        return list(self._records(sql.select_winners(selection), selection))
 
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
         """The fastest record of one einsum with sizes on one device, or None.
@@ -154,13 +154,13 @@ class Database:
         :param which: see :class:`Which`.
         """
         selection = Selection(einsum_key=einsum_key, sizes=sizes, device=device, status="ok", **which)
-        body = self._first_body(statements.select(selection, limit=1))
+        body = self._first_body(sql.select_records(selection, limit=1))
         if body is None:
             return None
         record = parse_stored(body, self.location)
         if record and selection.accepts(record):
             return record
-        others = list(self._records(statements.select(selection), selection))  # the row was spoilt
+        others = list(self._records(sql.select_records(selection), selection))  # the row was spoilt
         return others[0] if others else None
 
     def configurations_tried(
@@ -198,15 +198,15 @@ class Database:
         :return: the number of records.
         """
         selection = Selection(status=status, **where)
-        statement = statements.select_lines(selection, on_server=self._location.path is None)
-        return jsonl.write((record.to_json() for record in self._records(statement, selection)), target)
+        statement = sql.select_lines(selection, on_server=self._location.path is None)
+        return jsonl.write_lines((record.to_json() for record in self._records(statement, selection)), target)
 
     def import_jsonl(self, source: PathLike | IO[Any]) -> ImportReport:
         """Add the records of a file of JSON Lines; lines that are no records are refused and the rest is added.
 
         :param source: a path, or a file open for reading text or bytes.
         """
-        return self._take(jsonl.read(source))
+        return self._take(jsonl.read_records(source))
 
     def merge(self, other: Database | PathLike) -> ImportReport:
         """Add the records of another store: a database, the path or URL of one, or a path that ends in ``.jsonl``."""
@@ -219,8 +219,8 @@ class Database:
 
     def stats(self) -> Stats:
         """Numbers of records, in all and by status, device and space."""
-        counts = list(self._rows(statements.COUNT))
-        [(einsums, problems)] = self._rows(statements.COUNT_PROBLEMS)
+        counts = list(self._rows(sql.COUNT))
+        [(einsums, problems)] = self._rows(sql.COUNT_PROBLEMS)
         return summarise(self.location, len(schema.MIGRATIONS), counts, einsums, problems)
 
     def close(self) -> None:
@@ -265,9 +265,9 @@ class Database:
         return ImportReport(added, known, tuple(refused))
 
     def _numbered(self) -> Iterator[tuple[int, TuningRecord | RefusedLine]]:
-        statement = statements.select_lines(Selection(), on_server=self._location.path is None)
+        statement = sql.select_lines(Selection(), on_server=self._location.path is None)
         for number, body in enumerate(self._bodies(statement), 1):
-            yield number, jsonl.parse(number, body)
+            yield number, jsonl.parse_line(number, body)
 
     def _records(self, statement: Statement, selection: Selection) -> Iterator[TuningRecord]:
         """The records of rows; the columns only find a row, its text must meet the conditions by itself."""
@@ -289,7 +289,7 @@ class Database:
                 with self._live().connect().execution_options(yield_per=_BATCH) as connection:
                     yield from map(tuple, connection.execute(text(statement.text), statement.parameters))
             else:
-                with closing(sqlite.connect(path, self._mode, self._timeout_s)) as own:
+                with closing(sqlite.connect_sqlite(path, self._mode, self._timeout_s)) as own:
                     yield from own.execute(statement.text, statement.parameters)
 
     def _first_body(self, statement: Statement) -> str | None:
@@ -301,7 +301,7 @@ class Database:
             self._require_open()
             with reporting(self._location), self._lock:
                 if self._held is None:
-                    self._held = sqlite.connect(path, self._mode, self._timeout_s)
+                    self._held = sqlite.connect_sqlite(path, self._mode, self._timeout_s)
                 rows = self._held.execute(statement.text, statement.parameters).fetchall()
         return rows[0][0] if rows else None
 
@@ -333,7 +333,7 @@ class Database:
                 yield connection
 
 
-def _identity(path: Path | None) -> tuple[int, int] | None:
+def _file_identity(path: Path | None) -> tuple[int, int] | None:
     """The identity of a file, which another one of the same name has not."""
     try:
         status = None if path is None else path.stat()

@@ -17,7 +17,7 @@ from feinsum.database.curated import CuratedRecords
 from feinsum.database.jsonl import PathLike
 from feinsum.database.location import VARIABLE, Location, locate
 from feinsum.database.record import TuningRecord
-from feinsum.database.selection import Where, Which, order, winners
+from feinsum.database.selection import Where, Which, record_order, winners
 from feinsum.database.store import Database
 from feinsum.errors import DatabaseError
 
@@ -60,7 +60,7 @@ class Stores:
         none: list[TuningRecord] = []
         own = self._ask(lambda store: store.query(status=status, limit=limit, **where), none)
         found |= {record.id: record for record in own}
-        return sorted(found.values(), key=order)[:limit]
+        return sorted(found.values(), key=record_order)[:limit]
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
         """The fastest record of both for every einsum with sizes, device and driver; see :meth:`Database.winners`."""
@@ -75,7 +75,7 @@ class Stores:
         tuned = self._ask(lambda store: store.best(einsum_key, sizes, device, **which), None)
         if found is None or tuned is None:
             return found or tuned
-        return min(found, tuned, key=order)
+        return min(found, tuned, key=record_order)
 
     def is_curated(self, record: TuningRecord) -> bool:
         """Whether a record comes with feinsum."""

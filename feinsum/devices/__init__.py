@@ -5,7 +5,7 @@ Profiles and peaks are the only hardware numbers that the rest of feinsum knows;
 
 from __future__ import annotations
 
-from feinsum.devices.choice import describe_devices, device, devices
+from feinsum.devices.device_choice import describe_devices, device, devices
 from feinsum.devices.handle import Device, measure_peaks
 from feinsum.devices.opencl import build_program
 from feinsum.devices.peaks import Peaks

@@ -140,12 +140,12 @@ class Device:
 
     def _measure_peaks(self) -> Peaks:
         with self._lock:
-            self._peaks = _measured(self)
+            self._peaks = _measured_peaks(self)
             remember_peaks(self.profile, self._peaks)
             return self._peaks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from feinsum.devices.choice import find_again
+        from feinsum.devices.device_choice import find_again
 
         return find_again, (self.profile.id, self._address)
 
@@ -183,10 +183,10 @@ def invisible() -> str:
     )
 
 
-def _measured(device: Device) -> Peaks:
-    from feinsum.devices.microbenchmarks import measure  # numpy and the kernels, only where something is measured
+def _measured_peaks(device: Device) -> Peaks:
+    from feinsum.devices.microbenchmarks import benchmark_peaks  # numpy and the kernels, only where something is measured
 
-    return measure(device.profile, device.context, device.cl_device)
+    return benchmark_peaks(device.profile, device.context, device.cl_device)
 
 
 def _profiling_queue(context: cl.Context, device: cl.Device) -> cl.CommandQueue:

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from feinsum.devices.store import cache_directory, private_temporary_directory
+from feinsum.devices.json_store import cache_directory, private_temporary_directory
 from feinsum.devices.vendors.runtimes import RUNTIMES
 from feinsum.effects import set_variable
 from feinsum.errors import DeviceError
@@ -46,9 +46,9 @@ def find_libraries() -> tuple[str, ...]:
     choice = users_choice()
     candidates = _named_by(choice) if choice is not None else _installed()
     bundled = bundled_libraries()
-    found: dict[str, str] = {_identity(name): "" for name in bundled}
+    found: dict[str, str] = {_library_identity(name): "" for name in bundled}
     for name in candidates:
-        found.setdefault(_identity(name), _resolved(name))
+        found.setdefault(_library_identity(name), _resolved(name))
     return tuple(name for name in found.values() if name)
 
 
@@ -92,7 +92,7 @@ def enabling(library: str) -> str:
 def users_choice() -> str | None:
     """The value of ``OCL_ICD_VENDORS`` unless feinsum, in this process or a parent of it, put it there."""
     value = os.environ.get(VARIABLE) or None
-    if value is not None and Path(value).name.startswith(_FOUND) and Path(value).parent in _directories():
+    if value is not None and Path(value).name.startswith(_FOUND) and Path(value).parent in _icd_directories():
         return None
     return value
 
@@ -108,13 +108,13 @@ def vendors_directory(libraries: Iterable[str]) -> Path:
     digest = hashlib.sha256("\n".join(libraries).encode()).hexdigest()[:16]
     name = (_FOUND if users_choice() is None else _CHOSEN) + digest
     why: list[str] = []
-    for directory in _directories():
+    for directory in _icd_directories():
         path = directory / name
         if path.is_dir() and tuple(_listed_in(path)) == libraries:
             return path
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _replace(path, {f"{k:02}.icd": library for k, library in enumerate(libraries)})
+            _replace_directory(path, {f"{k:02}.icd": library for k, library in enumerate(libraries)})
         except OSError as error:
             why.append(f"{directory}: {error.strerror}")
         else:
@@ -129,13 +129,13 @@ def activate(libraries: Iterable[str]) -> None:
         set_variable(VARIABLE, str(vendors_directory(libraries)))
 
 
-def _directories() -> Iterator[Path]:
+def _icd_directories() -> Iterator[Path]:
     """Where lists of drivers may lie; the second is made when it is needed."""
     yield cache_directory() / "icd"
     yield private_temporary_directory() / "icd"
 
 
-def _replace(path: Path, files: dict[str, str]) -> None:
+def _replace_directory(path: Path, files: dict[str, str]) -> None:
     """Put a directory at `path` in one step, so that a process that reads it meanwhile sees all of it."""
     fresh = Path(tempfile.mkdtemp(dir=path.parent))
     try:
@@ -171,17 +171,17 @@ def _named_by(setting: str) -> Iterator[str]:
     if os.path.isdir(setting):
         yield from _listed_in(Path(setting))
     elif setting.endswith(".icd"):
-        yield from _content(Path(setting))
+        yield from _icd_content(Path(setting))
     else:
         yield setting
 
 
 def _listed_in(directory: Path) -> Iterator[str]:
     for file in sorted(glob.glob(os.path.join(glob.escape(str(directory)), "*.icd"))):
-        yield from _content(Path(file))
+        yield from _icd_content(Path(file))
 
 
-def _content(file: Path) -> Iterator[str]:
+def _icd_content(file: Path) -> Iterator[str]:
     """The library that a file names, unless it holds something else: one damaged file must not hide the other drivers."""
     if not os.path.isfile(file):  # to open a named pipe would wait
         return
@@ -197,7 +197,7 @@ def _content(file: Path) -> Iterator[str]:
         yield beside if os.path.isfile(beside) else name
 
 
-def _identity(name: str) -> str:
+def _library_identity(name: str) -> str:
     """Equal for two names of one library; copies of a vendor's driver in two directories are one driver too."""
     resolved = _resolved(name)
     resolved = os.path.realpath(resolved) if os.path.isabs(resolved) else resolved

@@ -24,7 +24,7 @@ _SUB_GROUP_SIZES_INTEL = 0x4108
 def read_profile(device: cl.Device) -> DeviceProfile:
     """The profile of `device` without running anything on it: no static local memory, no vendor's instructions yet."""
     platform = device.platform
-    kind = _kind(device)
+    kind = _device_kind(device)
     runtime = runtime_name(platform.name)
     host = processor()
     host = host.compiled_for(os.environ.get(runtime_of(runtime).target_variable, ""))
@@ -38,7 +38,7 @@ def read_profile(device: cl.Device) -> DeviceProfile:
         vendor=device.vendor.strip(),
         kind=kind,
         driver=f"{device.driver_version.strip()}; {platform.version.strip()}",
-        opencl_version=_version(device.version),
+        opencl_version=_opencl_version(device.version),
         compute_units=device.max_compute_units,
         max_work_group_size=device.max_work_group_size,
         max_work_item_sizes=tuple(device.max_work_item_sizes),
@@ -51,9 +51,9 @@ def read_profile(device: cl.Device) -> DeviceProfile:
         cacheline_bytes=device.global_mem_cacheline_size,
         simd_bytes=host.vector_bytes if is_cpu else 0,
         sub_group_sizes=_sub_group_sizes(device),
-        fp64=bool(_ask(device, "double_fp_config")),
+        fp64=bool(_ask_driver(device, "double_fp_config")),
         fp16="cl_khr_fp16" in device.extensions.split(),
-        host_unified_memory=bool(_ask(device, "host_unified_memory")),
+        host_unified_memory=bool(_ask_driver(device, "host_unified_memory")),
         extensions=tuple(sorted(set(device.extensions.split()))),
         vector_registers=host.vector_registers if is_cpu else 0,
         core_cache_bytes=host.core_cache_bytes if is_cpu else 0,
@@ -63,7 +63,7 @@ def read_profile(device: cl.Device) -> DeviceProfile:
     return profile
 
 
-def _ask(device: cl.Device, attribute: str) -> Any:
+def _ask_driver(device: cl.Device, attribute: str) -> Any:
     """The answer of the driver, None if it does not know the question."""
     import pyopencl as cl
 
@@ -72,7 +72,7 @@ def _ask(device: cl.Device, attribute: str) -> Any:
     return None
 
 
-def _kind(device: cl.Device) -> str:
+def _device_kind(device: cl.Device) -> str:
     import pyopencl as cl
 
     kinds = ((cl.device_type.GPU, "gpu"), (cl.device_type.CPU, "cpu"))
@@ -81,7 +81,7 @@ def _kind(device: cl.Device) -> str:
 
 def _marketing_name(device: cl.Device) -> str:
     """AMD's driver calls its devices by their instruction set, and has the name of the board elsewhere."""
-    return str(_ask(device, "board_name_amd") or device.name).strip()
+    return str(_ask_driver(device, "board_name_amd") or device.name).strip()
 
 
 def _has_dedicated_local_memory(device: cl.Device) -> bool:
@@ -90,7 +90,7 @@ def _has_dedicated_local_memory(device: cl.Device) -> bool:
     return bool(device.local_mem_type == cl.device_local_mem_type.LOCAL)
 
 
-def _version(text: str) -> str:
+def _opencl_version(text: str) -> str:
     """``"3.0"`` of ``"OpenCL 3.0 CUDA"``, the form that the standard prescribes."""
     match = re.match(r"OpenCL (\d+\.\d+)", text)
     return match[1] if match else ""
@@ -98,11 +98,11 @@ def _version(text: str) -> str:
 
 def _accelerator_architecture(device: cl.Device) -> str:
     gfx = re.match(r"gfx\w+", device.name)
-    return f"amd-{gfx[0]}" if gfx else f"{slug(device.vendor)}-{_kind(device)}"
+    return f"amd-{gfx[0]}" if gfx else f"{slug(device.vendor)}-{_device_kind(device)}"
 
 
 def _sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
-    width = _ask(device, "wavefront_width_amd")
+    width = _ask_driver(device, "wavefront_width_amd")
     return (width,) if width else _required_sub_group_sizes(device)
 
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.devices.checks import one_line
+from feinsum.devices.device_checks import most_telling_line
 from feinsum.devices.opencl import build_program
-from feinsum.devices.peaks import BUSY, Peaks, settled
+from feinsum.devices.peaks import BUSY, Peaks, settled_figures
 from feinsum.devices.profile import DeviceProfile
 from feinsum.devices.vendors import matrix_units
 from feinsum.devices.vendors.trials import rate_source
@@ -88,12 +88,12 @@ class _Sample:
     processors: float
 
 
-def measure(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> Peaks:
+def benchmark_peaks(profile: DeviceProfile, context: cl.Context, device: cl.Device) -> Peaks:
     """Measure the peaks of `device`, which takes about four seconds, and up to three times as long if it is a busy CPU.
 
     :raises DeviceError: if the device fails meanwhile.
     """
-    found = settled(partial(_measured, profile, context, device))
+    found = settled_figures(partial(_measured, profile, context, device))
     if found.processor_share < BUSY:
         _log.warning(
             "%s: the measurement of the peaks had %.0f%% of the processor; other processes or a limit took the rest",
@@ -108,11 +108,11 @@ def _measured(profile: DeviceProfile, context: cl.Context, device: cl.Device) ->
 
     queue = cl.CommandQueue(context, device)
     try:
-        benchmarks = [*_arithmetic(profile, queue), *_memory(profile, queue), *_launches(queue)]
+        benchmarks = [*_arithmetic_benchmarks(profile, queue), *_memory(profile, queue), *_launches(queue)]
         samples = _sampled(benchmarks)
     except cl.Error as error:
         raise DeviceError(
-            f"measuring the peaks of {profile.id} failed: {one_line(error)}; is another process using its memory?"
+            f"measuring the peaks of {profile.id} failed: {most_telling_line(error)}; is another process using its memory?"
         ) from error
     best: dict[str, tuple[float, float]] = {}
     for benchmark, taken in zip(benchmarks, samples, strict=True):
@@ -139,14 +139,14 @@ class PeakProbe:
         import pyopencl as cl
 
         queue = cl.CommandQueue(context, device)
-        self._benchmarks = [*_arithmetic(profile, queue), *_memory(profile, queue)]
+        self._benchmarks = [*_arithmetic_benchmarks(profile, queue), *_memory(profile, queue)]
         self._counts = [_calibrated(benchmark) for benchmark in self._benchmarks]
 
     def sample(self) -> dict[str, float]:
         """The rates of :class:`Peaks` by name, each by the fastest of its ways."""
         best: dict[str, float] = {}
         for benchmark, count in zip(self._benchmarks, self._counts, strict=True):
-            best[benchmark.name] = max(best.get(benchmark.name, 0.0), _sample(benchmark, count).rate)
+            best[benchmark.name] = max(best.get(benchmark.name, 0.0), _sample_benchmark(benchmark, count).rate)
         return best
 
 
@@ -158,7 +158,7 @@ def _sampled(benchmarks: Sequence[_Benchmark]) -> list[list[_Sample]]:
     samples: list[list[_Sample]] = [[] for _ in benchmarks]
     for _ in range(_SAMPLES):
         for benchmark, count, taken in zip(benchmarks, counts, samples, strict=True):
-            taken.append(_sample(benchmark, count))
+            taken.append(_sample_benchmark(benchmark, count))
     return samples
 
 
@@ -172,19 +172,19 @@ def _undisturbed(profile: DeviceProfile, samples: list[_Sample]) -> list[_Sample
 def _calibrated(benchmark: _Benchmark) -> int:
     """The power of two that makes one sample long enough for the clock."""
     count = 1
-    while count * benchmark.work / _sample(benchmark, count).rate < _SAMPLE_S and count < 2**20:
+    while count * benchmark.work / _sample_benchmark(benchmark, count).rate < _SAMPLE_S and count < 2**20:
         count *= 2
     return count
 
 
-def _sample(benchmark: _Benchmark, count: int) -> _Sample:
+def _sample_benchmark(benchmark: _Benchmark, count: int) -> _Sample:
     start, start_busy = time.perf_counter(), time.process_time()
     benchmark.run(count)
     seconds, busy = time.perf_counter() - start, time.process_time() - start_busy
     return _Sample(count * benchmark.work / seconds, busy / seconds)
 
 
-def _arithmetic(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Benchmark]:
+def _arithmetic_benchmarks(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Benchmark]:
     is_cpu = profile.kind == "cpu"
     local = min(64 if is_cpu else 256, profile.max_work_group_size)
     items = local * profile.compute_units * 64  # PoCL gives a thread up to 32 work-groups at a time
@@ -194,16 +194,16 @@ def _arithmetic(profile: DeviceProfile, queue: cl.CommandQueue) -> Iterator[_Ben
             lanes, chains = max(1, profile.simd_bytes // dtype.itemsize), 12 if 0 < profile.simd_bytes < 64 else 16
             source = _fma_source(name, lanes, chains)
             work = 2.0 * items * lanes * chains
-            yield _rate(f"fp{8 * dtype.itemsize}_flops_per_s", queue, source, dtype, work, items, local)
+            yield _rate_benchmark(f"fp{8 * dtype.itemsize}_flops_per_s", queue, source, dtype, work, items, local)
     units = (matrix_units().get(name) for name in profile.matrix_units)
     for unit in (unit for unit in units if unit is not None and unit.operand == "float64"):
         for chains in (4, 8):  # eight need so many registers that fewer sub-groups fit
             work = 1.0 * unit.flops * chains * items / unit.lanes
             source = rate_source(unit, chains)
-            yield _rate("fp64_matrix_flops_per_s", queue, source, np.dtype(np.float64), work, items, local)
+            yield _rate_benchmark("fp64_matrix_flops_per_s", queue, source, np.dtype(np.float64), work, items, local)
 
 
-def _rate(
+def _rate_benchmark(
     name: str, queue: cl.CommandQueue, source: str, dtype: np.dtype[Any], work: float, items: int, local: int
 ) -> _Benchmark:
     """A benchmark of a kernel ``rate(out, a, b, n)`` whose work is in proportion to n."""

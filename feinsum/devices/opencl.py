@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from feinsum.devices import vendors
 from feinsum.ending import after_fork, submit
 from feinsum.errors import DeviceError
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -50,7 +50,7 @@ class Address:
 
 def enumerate_devices() -> Iterator[tuple[Address, cl.Device]]:
     """Every device that this process sees."""
-    load("pyopencl")
+    load_module("pyopencl")
     import pyopencl as cl
 
     try:
@@ -90,7 +90,9 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
     """
     import pyopencl as cl
 
-    return submit(_compiler(), _build, cl._cl._Program(context, source), (*options, *_vendors_options(context))).result()
+    return submit(
+        _compiler(), _build_quietly, cl._cl._Program(context, source), (*options, *_vendors_options(context))
+    ).result()
 
 
 def _vendors_options(context: cl.Context) -> tuple[str, ...]:
@@ -105,7 +107,7 @@ def build_binary(context: cl.Context, binary: bytes) -> cl.Program:
     """
     import pyopencl as cl
 
-    return _build(cl._cl._Program(context, context.devices, [binary]))
+    return _build_quietly(cl._cl._Program(context, context.devices, [binary]))
 
 
 @lru_cache(maxsize=1)
@@ -135,7 +137,7 @@ def wake_compiler(context: cl.Context) -> Future[None]:
     return submit(_compiler(), work)
 
 
-def _build(program: cl._cl._Program, options: Sequence[str] = ()) -> cl.Program:
+def _build_quietly(program: cl._cl._Program, options: Sequence[str] = ()) -> cl.Program:
     """Build what ``cl.Program`` wraps: that warns of every non-empty build log, and PoCL always has one.
 
     Filters of warnings are those of all threads, so they are left alone.

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.devices.json_store import data_directory, read_json, write_json
 from feinsum.devices.naming import slug
 from feinsum.devices.profile import DeviceProfile
-from feinsum.devices.store import data_directory, read_json, write_json
 
 BUSY = 0.8
 """The share of a CPU below which its figures are too low."""
@@ -97,12 +97,12 @@ class Peaks:
         return cls(**values, spread={str(name): float(value) for name, value in data["spread"].items()})
 
 
-def settled(measure: Callable[[], Peaks]) -> Peaks:
+def settled_figures(measure: Callable[[], Peaks]) -> Peaks:
     """The figures measured on an idle CPU, or else the best of a few attempts.
 
     >>> busy = Peaks(1e9, None, None, 1e9, 1e9, 1e-6, 2e-6, 0.4, {})
     >>> idle = Peaks(4e9, None, None, 2e9, 2e9, 1e-6, 1e-6, 0.99, {})
-    >>> settled(iter([busy, idle]).__next__) == idle
+    >>> settled_figures(iter([busy, idle]).__next__) == idle
     True
     """
     found: list[Peaks] = []
@@ -110,10 +110,10 @@ def settled(measure: Callable[[], Peaks]) -> Peaks:
         found.append(measure())
     if found[-1].processor_share >= BUSY:
         return found[-1]
-    return reduce(_better, found)
+    return reduce(_better_figures, found)
 
 
-def _better(one: Peaks, other: Peaks) -> Peaks:
+def _better_figures(one: Peaks, other: Peaks) -> Peaks:
     """The better of two values of each figure."""
     values = {name: getattr(one, name) for name in Peaks.__dataclass_fields__ if name != "spread"}
     spread = dict(one.spread)
@@ -130,7 +130,7 @@ def remembered_peaks(profile: DeviceProfile) -> Peaks | None:
 
     Those of a busy machine count for an hour, so that one bad moment does not lower the roof for ever.
     """
-    data: Any = read_json(_file(profile))
+    data: Any = read_json(_peaks_file(profile))
     try:
         peaks = Peaks.from_dict(data["peaks"])
         meant = (data["id"], data["driver"], data["format"]) == (profile.id, profile.driver, _FORMAT)
@@ -142,7 +142,7 @@ def remembered_peaks(profile: DeviceProfile) -> Peaks | None:
 
 def are_old(profile: DeviceProfile) -> bool:
     """Whether the remembered peaks were measured some time ago, if there are any."""
-    data: Any = read_json(_file(profile))
+    data: Any = read_json(_peaks_file(profile))
     try:
         return bool(time.time() > data["measured_at_s"] + _DOUBTED_AFTER_S)
     except (KeyError, TypeError, IndexError):
@@ -152,9 +152,9 @@ def are_old(profile: DeviceProfile) -> bool:
 def remember_peaks(profile: DeviceProfile, peaks: Peaks) -> None:
     """Keep `peaks` in the user's data directory for every later process."""
     key = {"format": _FORMAT, "id": profile.id, "driver": profile.driver}
-    write_json(_file(profile), {**key, "measured_at_s": time.time(), "peaks": peaks.to_dict()})
+    write_json(_peaks_file(profile), {**key, "measured_at_s": time.time(), "peaks": peaks.to_dict()})
 
 
-def _file(profile: DeviceProfile) -> Path:
+def _peaks_file(profile: DeviceProfile) -> Path:
     digest = hashlib.sha256(f"{profile.id}\n{profile.driver}".encode()).hexdigest()[:12]
     return data_directory() / "peaks" / f"{slug(profile.id)}-{digest}.json"

@@ -29,9 +29,9 @@ from typing import Any
 from feinsum._version import __version__
 from feinsum.devices import host
 from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, vendors_directory
+from feinsum.devices.json_store import cache_directory, locked, read_json, unwritable, write_json
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
-from feinsum.devices.store import cache_directory, locked, read_json, unwritable, write_json
 from feinsum.devices.vendors import vendor_of
 from feinsum.devices.vendors.runtimes import RUNTIMES
 from feinsum.ending import signal_group, submit
@@ -100,14 +100,14 @@ def probe(refresh: bool = False) -> Probe:
     known = None if refresh else _recalled(read_json(path))
     if known is not None:
         return known
-    with locked(path.with_suffix(".probing"), _PATIENCE * _limit_s(os.environ.get(TIMEOUT_VARIABLE)), _PAUSE_S):
+    with locked(path.with_suffix(".probing"), _PATIENCE * _probe_limit_s(os.environ.get(TIMEOUT_VARIABLE)), _PAUSE_S):
         known = None if refresh else _recalled(read_json(path))
         if known is None:
             logger.info("probing the devices of %s", ", ".join(libraries) or "no driver")
-        return known or _remembered(path, _probed(libraries))
+        return known or _remembered_probe(path, _probed_libraries(libraries))
 
 
-def _remembered(path: Path, fresh: Probe) -> Probe:
+def _remembered_probe(path: Path, fresh: Probe) -> Probe:
     """A probe, which is stored unless it failed for want of room."""
     if not fresh.lasting:
         return fresh
@@ -138,10 +138,10 @@ def _recalled(data: Any) -> Probe | None:
         return None
 
 
-def _probed(libraries: tuple[str, ...]) -> Probe:
-    libraries, listed, idle, broken, lasting = _listed(libraries)
+def _probed_libraries(libraries: tuple[str, ...]) -> Probe:
+    libraries, listed, idle, broken, lasting = _openable_libraries(libraries)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = _map(pool, lambda item: _ask("check", [item["address"]], libraries), listed)
+        answers = _map_in_pool(pool, lambda item: _ask_worker("check", [item["address"]], libraries), listed)
         found = [
             Finding(DeviceProfile.from_dict(item["profile"]), Address.from_dict(item["address"]), answer.error)
             for item, answer in zip(listed, answers, strict=True)
@@ -152,13 +152,15 @@ def _probed(libraries: tuple[str, ...]) -> Probe:
     return Probe(libraries, (*findings, *drivers), complete, lasting, tuple(idle))
 
 
-def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str, Any]], list[str], dict[str, str], bool]:
+def _openable_libraries(
+    libraries: tuple[str, ...],
+) -> tuple[tuple[str, ...], list[dict[str, Any]], list[str], dict[str, str], bool]:
     """The libraries that can be opened together, their devices, those of them that have none, the other libraries with what
     is wrong, and whether all that went wrong was drivers.
 
     All at once in the good case; else one after the other, so that the one that crashes or hangs gives itself away.
     """
-    answer = _ask("list", [libraries], libraries)
+    answer = _ask_worker("list", [libraries], libraries)
     if answer.error and not libraries:
         return (), [], [], {next(iter(bundled_libraries()), "OpenCL"): answer.error}, answer.driver
     if not answer.error:
@@ -172,7 +174,7 @@ def _listed(libraries: tuple[str, ...]) -> tuple[tuple[str, ...], list[dict[str,
     lasting = True
     for library in libraries:
         together = (*kept, library)
-        answer = _ask("list", [together], together)
+        answer = _ask_worker("list", [together], together)
         lasting &= answer.driver
         if answer.error or library in answer.value["broken"]:
             broken[library] = answer.error or answer.value["broken"][library]
@@ -212,23 +214,23 @@ def _with_vendors_limits(
 
 def _ask_all(
     questions: Sequence[tuple[str, list[Any]]], libraries: Sequence[str], pool: ThreadPoolExecutor
-) -> list[_Answer]:
+) -> list[_ProbeAnswer]:
     """Answers to all questions, asked together; a question that a machine starting from cold left unanswered is asked
     again, alone."""
 
-    def ask(question: tuple[str, list[Any]]) -> _Answer:
-        return _ask(question[0], question[1], libraries)
+    def ask(question: tuple[str, list[Any]]) -> _ProbeAnswer:
+        return _ask_worker(question[0], question[1], libraries)
 
-    together = _map(pool, ask, questions)
+    together = _map_in_pool(pool, ask, questions)
     return [ask(question) if first.error else first for question, first in zip(questions, together, strict=True)]
 
 
-def _map(pool: ThreadPoolExecutor, ask: Callable[[Any], _Answer], items: Sequence[Any]) -> list[_Answer]:
+def _map_in_pool(pool: ThreadPoolExecutor, ask: Callable[[Any], _ProbeAnswer], items: Sequence[Any]) -> list[_ProbeAnswer]:
     return [answer.result() for answer in [submit(pool, ask, item) for item in items]]
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _ProbeAnswer:
     """The answer of a worker; `driver` says whether an error is the driver's."""
 
     value: Any
@@ -237,7 +239,7 @@ class _Answer:
 
 
 @lru_cache(maxsize=8)
-def _limit_s(text: str | None) -> float:
+def _probe_limit_s(text: str | None) -> float:
     if not text:
         return _TIME_LIMIT_S
     with contextlib.suppress(ValueError):
@@ -247,8 +249,8 @@ def _limit_s(text: str | None) -> float:
     return _TIME_LIMIT_S
 
 
-def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
-    """Let :mod:`feinsum.devices.worker` do `task` in a process that sees `libraries` only.
+def _ask_worker(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _ProbeAnswer:
+    """Let :mod:`feinsum.devices.probe_worker` do `task` in a process that sees `libraries` only.
 
     A driver that finds no room for its files fails in its own words, so the room is looked at wherever one fails.
     """
@@ -257,14 +259,14 @@ def _ask(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answ
     except OSError as error:
         raise DeviceError(f"drivers cannot be asked, as files cannot be written: {error.strerror}") from error
     full = unwritable() if answer.error else ""
-    return _Answer(None, f"{full} ({answer.error})", driver=False) if full else answer
+    return _ProbeAnswer(None, f"{full} ({answer.error})", driver=False) if full else answer
 
 
-def _answered(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _Answer:
-    limit_s = _limit_s(os.environ.get(TIMEOUT_VARIABLE))
+def _answered(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> _ProbeAnswer:
+    limit_s = _probe_limit_s(os.environ.get(TIMEOUT_VARIABLE))
     with tempfile.TemporaryDirectory(prefix="feinsum-probe-", ignore_cleanup_errors=True) as directory:
         file, log = Path(directory, "answer.json"), Path(directory, "log")
-        command = [sys.executable, "-P", "-W", "ignore", "-m", "feinsum.devices.worker"]
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "feinsum.devices.probe_worker"]
         path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
         with log.open("wb") as stream:
             process = subprocess.Popen(
@@ -279,13 +281,13 @@ def _answered(task: str, arguments: Sequence[Any], libraries: Sequence[str]) -> 
         try:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            return _Answer(None, f"the driver gave no answer within {limit_s:g} s")
+            return _ProbeAnswer(None, f"the driver gave no answer within {limit_s:g} s")
         finally:
             _kill(process)
         answer = read_json(file)
         if isinstance(answer, dict):
-            return _Answer(answer.get("value"), answer.get("error", ""), answer.get("driver", True))
-        return _Answer(None, _last_words(process.returncode, log))
+            return _ProbeAnswer(answer.get("value"), answer.get("error", ""), answer.get("driver", True))
+        return _ProbeAnswer(None, _last_words(process.returncode, log))
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -316,7 +318,7 @@ def _fingerprint(libraries: tuple[str, ...]) -> str:
         sorted(host.processor().flags),
         host.processors_allowed(),
         sorted(path for runtime in RUNTIMES for pattern in runtime.nodes for path in glob.glob(pattern)),
-        [_text(runtime.version_file) for runtime in RUNTIMES if runtime.version_file],
+        [_file_text(runtime.version_file) for runtime in RUNTIMES if runtime.version_file],
     ]
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -328,7 +330,7 @@ def _pyopencl_version() -> str:
     return ""
 
 
-def _text(path: str) -> str:
+def _file_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

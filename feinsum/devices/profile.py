@@ -157,7 +157,7 @@ class DeviceProfile:
             raise DeviceError(f"a device profile without {', '.join(map(repr, missing))}; probe the device again")
         hints = get_type_hints(cls)
         present = [field.name for field in fields(cls) if field.name in data]
-        profile = cls(**{name: _decoded(name, data[name], hints[name]) for name in present})
+        profile = cls(**{name: _decoded_value(name, data[name], hints[name]) for name in present})
         if profile.kind not in KINDS or profile.id.count(":") < 2:
             raise DeviceError(f"a device profile with kind {profile.kind!r} and id {profile.id!r}; probe the device again")
         return profile
@@ -205,12 +205,12 @@ def unknown_profile(library: str) -> DeviceProfile:
     )
 
 
-def _decoded(name: str, value: object, hint: Any) -> Any:
+def _decoded_value(name: str, value: object, hint: Any) -> Any:
     """`value` of JSON as the type `hint`: str, bool, int, ``tuple[T, ...]`` or one of these or None."""
     if isinstance(hint, UnionType):
-        return None if value is None else _decoded(name, value, get_args(hint)[0])
+        return None if value is None else _decoded_value(name, value, get_args(hint)[0])
     if get_origin(hint) is tuple and isinstance(value, list):
-        return tuple(_decoded(name, item, get_args(hint)[0]) for item in value)
+        return tuple(_decoded_value(name, item, get_args(hint)[0]) for item in value)
     if type(value) is hint:
         return value
     raise DeviceError(f"a device profile whose {name!r} is {value!r}, which is not {hint}; probe the device again")

@@ -1,7 +1,7 @@
 """Epilogues: functions of a finished sum, ``out[o] = ω(Σ ..., out[o], z[o|S], ...)``, entry by entry of the output.
 
 ``C := αAB + βC`` is ``alpha*v + beta*out``, and a layer of a network is ``gelu(v + b[j])``.  An epilogue is described by
-text (:mod:`feinsum.epilogue.text`) and kept as a tree in normal form (:mod:`feinsum.epilogue.tree`, :mod:`.normal`).
+text (:mod:`feinsum.epilogue.text`) and kept as a tree in normal form (:mod:`feinsum.epilogue.tree`, :mod:`.normal_form`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,19 @@ import numpy as np
 
 from feinsum.arrays import Array, Axis
 from feinsum.elementwise import FUNCTIONS
-from feinsum.epilogue.normal import normal_form, skeleton
-from feinsum.epilogue.text import parse, write
-from feinsum.epilogue.tree import Call, Node, Number, Read, Scalar, Sum, reads_output, rebuild, walk
+from feinsum.epilogue.normal_form import normal_form, skeleton
+from feinsum.epilogue.text import parse_tree, write_tree
+from feinsum.epilogue.tree import (
+    EpilogueCall,
+    EpilogueNumber,
+    EpilogueScalar,
+    Node,
+    Read,
+    Sum,
+    reads_output,
+    rebuild_tree,
+    walk_tree,
+)
 from feinsum.errors import DTypeError
 
 __all__ = ["Epilogue", "check_types", "computed_in", "parse_epilogue", "uses_of"]
@@ -51,7 +61,7 @@ class Epilogue:
     @cached_property
     def all_reads(self) -> tuple[Read, ...]:
         """The reads of arrays, in order of appearance."""
-        return tuple(node for node in walk(self.expression) if isinstance(node, Read))
+        return tuple(node for node in walk_tree(self.expression) if isinstance(node, Read))
 
     @cached_property
     def arrays(self) -> tuple[Array, ...]:
@@ -66,7 +76,7 @@ class Epilogue:
     @cached_property
     def all_rows(self) -> tuple[int, ...]:
         """The same in order of appearance, each as often as it appears."""
-        return tuple(node.row for node in walk(self.expression) if isinstance(node, Sum) and node.row is not None)
+        return tuple(node.row for node in walk_tree(self.expression) if isinstance(node, Sum) and node.row is not None)
 
     @cached_property
     def scalars(self) -> tuple[str, ...]:
@@ -76,23 +86,23 @@ class Epilogue:
     @cached_property
     def all_scalars(self) -> tuple[str, ...]:
         """The same, each as often as it appears."""
-        return tuple(node.name for node in walk(self.expression) if isinstance(node, Scalar))
+        return tuple(node.name for node in walk_tree(self.expression) if isinstance(node, EpilogueScalar))
 
     @cached_property
     def operations(self) -> int:
         """Operators and functions for each entry of the output; a function counts as one."""
         free = ("where", "neg", "conj")
-        return sum(isinstance(node, Call) and node.function not in free for node in walk(self.expression))
+        return sum(isinstance(node, EpilogueCall) and node.function not in free for node in walk_tree(self.expression))
 
     @cached_property
     def is_total(self) -> bool:
         """Whether finite numbers, which are not very large, make a finite number."""
-        called = {node.function for node in walk(self.expression) if isinstance(node, Call)}
+        called = {node.function for node in walk_tree(self.expression) if isinstance(node, EpilogueCall)}
         return all(FUNCTIONS[name].total for name in called)
 
     def text(self, output: str) -> str:
         """The epilogue as text, for an output of these indices; :func:`parse_epilogue` reads it back."""
-        return write(self.expression, output)
+        return write_tree(self.expression, output)
 
     @property
     def skeleton(self) -> str:
@@ -110,13 +120,13 @@ class Epilogue:
         def change(node: Node) -> Node:
             if isinstance(node, Read):
                 return Read(arrays.get(node.array.name, node.array), node.axes)
-            if isinstance(node, Scalar) and scalars is not None:
-                return Scalar(scalars.get(node.name, node.name))
+            if isinstance(node, EpilogueScalar) and scalars is not None:
+                return EpilogueScalar(scalars.get(node.name, node.name))
             if isinstance(node, Sum) and node.row is not None and rows is not None:
                 return Sum(rows[node.row])
             return node
 
-        return Epilogue(rebuild(self.expression, change))
+        return Epilogue(rebuild_tree(self.expression, change))
 
     def resized(self, axes: Iterable[Axis]) -> Epilogue:
         """The epilogue of arrays with other axes.
@@ -140,7 +150,7 @@ def parse_epilogue(text: str, output: str, arrays: Mapping[str, Array], rows: in
     >>> parse_epilogue("out*beta + v*alpha", "ij", {}).text("ij")
     'alpha*v + beta*out'
     """
-    return Epilogue(parse(text, output, arrays, rows))
+    return Epilogue(parse_tree(text, output, arrays, rows))
 
 
 def uses_of(epilogues: Iterable[Epilogue | None], output: str) -> tuple[tuple[Array, str], ...]:
@@ -167,14 +177,14 @@ def check_types(epilogue: Epilogue, dtype: np.dtype[Any], text: str) -> None:
                 f"the epilogue '{text}' reads '{array.name}', which is {array.dtype}, and its output is {dtype}, which that"
                 " does not promote into; convert the array, or give the einsum operands of a wider type"
             )
-    for node in walk(epilogue.expression):
-        if isinstance(node, Call) and dtype.kind not in FUNCTIONS[node.function].kinds:
+    for node in walk_tree(epilogue.expression):
+        if isinstance(node, EpilogueCall) and dtype.kind not in FUNCTIONS[node.function].kinds:
             raise DTypeError(f"the epilogue '{text}' takes '{node.function}' of {dtype}, of which there is none")
-        if isinstance(node, Number) and dtype.kind in "iu":
+        if isinstance(node, EpilogueNumber) and dtype.kind in "iu":
             _check_whole(node, dtype, text)
 
 
-def _check_whole(number: Number, dtype: np.dtype[Any], text: str) -> None:
+def _check_whole(number: EpilogueNumber, dtype: np.dtype[Any], text: str) -> None:
     info = np.iinfo(dtype)
     if not isinstance(number.value, int) or not info.min <= number.value <= info.max:
         raise DTypeError(f"the epilogue '{text}' has the constant {number.value}, and its output is {dtype}")

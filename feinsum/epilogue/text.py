@@ -15,7 +15,17 @@ from dataclasses import dataclass
 
 from feinsum.arrays import Array, is_identifier
 from feinsum.elementwise import COMPARISONS, EXPANDED, FUNCTIONS, NAMED
-from feinsum.epilogue.tree import Call, Node, Number, Present, Read, Scalar, Sum, rebuild, walk
+from feinsum.epilogue.tree import (
+    EpilogueCall,
+    EpilogueNumber,
+    EpilogueScalar,
+    Node,
+    Present,
+    Read,
+    Sum,
+    rebuild_tree,
+    walk_tree,
+)
 from feinsum.errors import SubscriptError
 
 SUM, PRESENT = "v", "out"
@@ -30,7 +40,7 @@ _LENGTH = 10_000
 """The most characters of a text."""
 
 
-def parse(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) -> Node:
+def parse_tree(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) -> Node:
     """The tree of a text, as it is written.
 
     :param output: the indices of the output.
@@ -47,7 +57,7 @@ def parse(text: str, output: str, arrays: Mapping[str, Array], rows: int = 1) ->
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         raise SubscriptError(f"the epilogue '{text}' is no expression: {message}") from None
-    reader = _Reader(text, output, arrays, rows)
+    reader = _EpilogueParser(text, output, arrays, rows)
     node = reader.read(body, 0)
     reader.check_rows(node)
     if _is_condition(node):
@@ -70,15 +80,15 @@ def read_at(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def _is_condition(node: Node) -> bool:
-    return isinstance(node, Call) and FUNCTIONS[node.function].condition
+    return isinstance(node, EpilogueCall) and FUNCTIONS[node.function].condition
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _EpilogueParser:
     """Reads one text.
 
     :ivar text: for errors.
-    :ivar rows: see :func:`parse`.
+    :ivar rows: see :func:`parse_tree`.
     """
 
     text: str
@@ -91,7 +101,7 @@ class _Reader:
 
     def check_rows(self, node: Node) -> None:
         """Refuse an epilogue of some rows' sums, or of the own row's and others'."""
-        read = {part.row for part in walk(node) if isinstance(part, Sum)}
+        read = {part.row for part in walk_tree(node) if isinstance(part, Sum)}
         if read <= {None}:
             return
         if None in read:
@@ -123,16 +133,16 @@ class _Reader:
             case ast.Subscript(value=ast.Name()):
                 return self._entry(at)
             case ast.BinOp() if type(at.op) in _BINARY:
-                return Call(_BINARY[type(at.op)], (self.read(at.left, depth), self.read(at.right, depth)))
+                return EpilogueCall(_BINARY[type(at.op)], (self.read(at.left, depth), self.read(at.right, depth)))
             case ast.UnaryOp(op=ast.USub()):
-                return Call("neg", (self.read(at.operand, depth),))
+                return EpilogueCall("neg", (self.read(at.operand, depth),))
             case ast.UnaryOp(op=ast.UAdd()):
                 return self.read(at.operand, depth)
             case ast.UnaryOp(op=ast.Not()):
-                return Call("not", (self.read(at.operand, depth, condition=True),))
+                return EpilogueCall("not", (self.read(at.operand, depth, condition=True),))
             case ast.BoolOp():
                 name = "and" if isinstance(at.op, ast.And) else "or"
-                return _chain(name, [self.read(value, depth, condition=True) for value in at.values])
+                return _chain_text(name, [self.read(value, depth, condition=True) for value in at.values])
             case ast.Compare():
                 return self._comparison(at, depth)
             case ast.IfExp():
@@ -145,7 +155,7 @@ class _Reader:
         value = at.value
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
             raise self.refuse(f"has the constant {value!r}; constants are finite real numbers")
-        return Number(value)
+        return EpilogueNumber(value)
 
     def _name(self, name: str) -> Node:
         if name == SUM:
@@ -160,7 +170,7 @@ class _Reader:
             return self._row(name)
         if not is_identifier(name):
             raise self.refuse(f"names a scalar {name!r}; use an identifier of C that is no keyword")
-        return Scalar(name)
+        return EpilogueScalar(name)
 
     def _is_row(self, name: str) -> bool:
         """Whether a name is that of the sum of one of several rows."""
@@ -202,11 +212,11 @@ class _Reader:
         if None in names:
             raise self.refuse(f"compares by '{ast.unparse(at)}'; comparisons are {', '.join(COMPARISONS)}")
         pairs = zip(names, terms, terms[1:], strict=False)
-        return _chain("and", [Call(str(name), (a, b)) for name, a, b in pairs])
+        return _chain_text("and", [EpilogueCall(str(name), (a, b)) for name, a, b in pairs])
 
     def _choice(self, parts: tuple[ast.expr, ast.expr, ast.expr], depth: int) -> Node:
         test, *values = parts
-        return Call("where", (self.read(test, depth, condition=True), *(self.read(x, depth) for x in values)))
+        return EpilogueCall("where", (self.read(test, depth, condition=True), *(self.read(x, depth) for x in values)))
 
     def _call(self, at: ast.Call, depth: int) -> Node:
         name = at.func.id if isinstance(at.func, ast.Name) else ""
@@ -220,19 +230,19 @@ class _Reader:
             return self._choice((at.args[0], at.args[1], at.args[2]), depth)
         arguments = tuple(self.read(x, depth) for x in at.args)
         if not letters:
-            return Call(name, arguments)
-        if sum(1 for x in arguments for _ in walk(x)) > _SIZE:
+            return EpilogueCall(name, arguments)
+        if sum(1 for x in arguments for _ in walk_tree(x)) > _SIZE:
             raise self.refuse(
                 f"has more than {_SIZE} operations in the argument of '{name}', which stands in it repeatedly"
             )
-        expression = _Reader(body, "", {}).read(ast.parse(body, mode="eval").body, 0)
-        return rebuild(expression, lambda x: arguments[letters.index(x.name)] if isinstance(x, Scalar) else x)
+        expression = _EpilogueParser(body, "", {}).read(ast.parse(body, mode="eval").body, 0)
+        return rebuild_tree(expression, lambda x: arguments[letters.index(x.name)] if isinstance(x, EpilogueScalar) else x)
 
 
-def _chain(name: str, terms: list[Node]) -> Node:
+def _chain_text(name: str, terms: list[Node]) -> Node:
     result = terms[0]
     for term in terms[1:]:
-        result = Call(name, (result, term))
+        result = EpilogueCall(name, (result, term))
     return result
 
 
@@ -240,43 +250,43 @@ _LEVELS = {"or": 1, "and": 2, "not": 3, **dict.fromkeys(COMPARISONS, 4), "+": 5,
 _ATOM = 9
 
 
-def write(node: Node, output: str) -> str:
-    """The text of a tree, which :func:`parse` reads back.
+def write_tree(node: Node, output: str) -> str:
+    """The text of a tree, which :func:`parse_tree` reads back.
 
     :param output: the indices of the output.
     """
-    return _write(node, output, 0)
+    return _write_node(node, output, 0)
 
 
-def _write(node: Node, output: str, least: int) -> str:
+def _write_node(node: Node, output: str, least: int) -> str:
     """The text of a node, in parentheses where it binds less than `least`."""
     match node:
         case Sum():
             return SUM if node.row is None else f"{SUM}{node.row}"
         case Present():
             return PRESENT
-        case Scalar():
+        case EpilogueScalar():
             return node.name
         case Read():
             return f"{node.array.name}[{', '.join(output[k] for k in node.axes)}]" if node.axes else node.array.name
-        case Number():
+        case EpilogueNumber():
             text, level = repr(node.value), _LEVELS["neg"] if node.value < 0 else _ATOM
-        case Call():
+        case EpilogueCall():
             text, level = _write_call(node, output), _LEVELS.get(node.function, _ATOM)
     return text if level >= least else f"({text})"
 
 
-def _write_call(node: Call, output: str) -> str:
+def _write_call(node: EpilogueCall, output: str) -> str:
     name, level = node.function, _LEVELS.get(node.function, 0)
     if name in NAMED:
-        return f"{name}({', '.join(_write(x, output, 0) for x in node.arguments)})"
+        return f"{name}({', '.join(_write_node(x, output, 0) for x in node.arguments)})"
     if name == "neg":
-        return f"-{_write(node.arguments[0], output, level + 1)}"
+        return f"-{_write_node(node.arguments[0], output, level + 1)}"
     if name == "not":
-        return f"not {_write(node.arguments[0], output, level)}"
+        return f"not {_write_node(node.arguments[0], output, level)}"
     first, second = node.arguments
     # A power binds to the right and its base is an atom; others bind to the left, comparisons to neither side.
     left = _ATOM if name == "**" else level + (name in COMPARISONS)
     right = level if name == "**" else level + 1
     spaced = name if name in ("*", "/", "**") else f" {name} "
-    return f"{_write(first, output, left)}{spaced}{_write(second, output, right)}"
+    return f"{_write_node(first, output, left)}{spaced}{_write_node(second, output, right)}"

@@ -3,7 +3,8 @@ functions.
 
 ::
 
-    alpha*v + beta*out      Call("+", (Call("*", (Scalar("alpha"), Sum())), Call("*", (Scalar("beta"), Present()))))
+    alpha*v + beta*out      EpilogueCall("+", (EpilogueCall("*", (EpilogueScalar("alpha"), Sum())), EpilogueCall("*",
+    (EpilogueScalar("beta"), Present()))))
 """
 
 from __future__ import annotations
@@ -41,56 +42,56 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class EpilogueScalar:
     """A number that is given at the call, by this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Number:
+class EpilogueNumber:
     """A constant; an int wherever it is a whole number below 2**53."""
 
     value: int | float
 
 
 @dataclass(frozen=True)
-class Call:
+class EpilogueCall:
     """An operator or a function of :data:`feinsum.elementwise.FUNCTIONS` with its arguments."""
 
     function: str
     arguments: tuple[Node, ...]
 
 
-Node = Sum | Present | Read | Scalar | Number | Call
+Node = Sum | Present | Read | EpilogueScalar | EpilogueNumber | EpilogueCall
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_tree(node: Node) -> Iterator[Node]:
     """The node and all below it, from left to right."""
     yield node
-    if isinstance(node, Call):
+    if isinstance(node, EpilogueCall):
         for argument in node.arguments:
-            yield from walk(argument)
+            yield from walk_tree(argument)
 
 
-def rebuild(node: Node, change: Callable[[Node], Node]) -> Node:
+def rebuild_tree(node: Node, change: Callable[[Node], Node]) -> Node:
     """The tree with `change` applied to every node, to arguments before their calls."""
-    if isinstance(node, Call):
-        node = Call(node.function, tuple(rebuild(argument, change) for argument in node.arguments))
+    if isinstance(node, EpilogueCall):
+        node = EpilogueCall(node.function, tuple(rebuild_tree(argument, change) for argument in node.arguments))
     return change(node)
 
 
 def is_uniform(node: Node) -> bool:
     """Whether a value is the same for every entry of the output."""
-    return not any(isinstance(part, (Sum, Present, Read)) for part in walk(node))
+    return not any(isinstance(part, (Sum, Present, Read)) for part in walk_tree(node))
 
 
 def reads_output(node: Node) -> bool:
     """Whether a value depends on the present content of the output."""
-    return any(isinstance(part, Present) for part in walk(node))
+    return any(isinstance(part, Present) for part in walk_tree(node))
 
 
-def vanishing_factor(node: Call) -> Node | None:
+def vanishing_factor(node: EpilogueCall) -> Node | None:
     """The factor of a product that makes it zero where it is zero, whatever the other one is; None if there is none.
 
     That is a scalar of the call that multiplies the present content of the output, as in ``beta*out``: where beta is 0, the
@@ -100,6 +101,6 @@ def vanishing_factor(node: Call) -> Node | None:
         return None
     first, second = node.arguments
     for factor, other in ((first, second), (second, first)):
-        if is_uniform(factor) and not isinstance(factor, Number) and reads_output(other):
+        if is_uniform(factor) and not isinstance(factor, EpilogueNumber) and reads_output(other):
             return factor
     return None

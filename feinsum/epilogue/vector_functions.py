@@ -58,11 +58,11 @@ def name_in_c(function: Function, scalar: str, width: int) -> str:
 def own_functions(code: str) -> list[tuple[str, str]]:
     """The names of those functions of this module that some C calls, each with its definition, in order."""
     called = sorted(set(re.findall(rf"\b({ERF}|{EXP}|{QUOTIENTS})(\d*)\(", code)))
-    found = [(f"{name}{width}", _defined(name, f"float{width}")) for name, width in called]
+    found = [(f"{name}{width}", _define_function(name, f"float{width}")) for name, width in called]
     return [(INVERSE, _INVERSE), *found] if f"{INVERSE}(" in code else found
 
 
-def _defined(name: str, vector: str) -> str:
+def _define_function(name: str, vector: str) -> str:
     lines = {ERF: _erf, EXP: _exp, QUOTIENTS: _quotients}[name](vector)
     more = f", {INVERSE_TYPE} inverse" if name == QUOTIENTS else ""
     body = "\n  ".join(lines)
@@ -73,7 +73,7 @@ def _clamped(vector: str, low: float, high: float) -> list[str]:
     return [f"x = ({vector}) {high}f < x ? ({vector}) {high}f : x;", f"x = ({vector}) {low}f > x ? ({vector}) {low}f : x;"]
 
 
-def _sum(vector: str, name: str, argument: str, coefficients: tuple[float, ...]) -> list[str]:
+def _horner_sum(vector: str, name: str, argument: str, coefficients: tuple[float, ...]) -> list[str]:
     """A polynomial by Horner's rule."""
     *others, last = coefficients
     lines = [f"{vector} {name} = {last!r}f;"]
@@ -88,8 +88,8 @@ def _erf(vector: str) -> list[str]:
     return [
         *_clamped(vector, -_ERF_END, _ERF_END),
         f"{vector} s = fma(x * x, ({vector}) {2 / _ERF_END**2!r}f, ({vector}) -1.0f), t = s * s;",
-        *_sum(vector, "p", "t", _ERF[0::2]),
-        *_sum(vector, "q", "t", _ERF[1::2]),
+        *_horner_sum(vector, "p", "t", _ERF[0::2]),
+        *_horner_sum(vector, "q", "t", _ERF[1::2]),
         "return x * fma(s, q, p);",
     ]
 
@@ -106,7 +106,7 @@ def _exp(vector: str) -> list[str]:
         *_clamped(vector, *_EXP_ENDS),
         f"const {vector} m = fma(x, ({vector}) {1 / (high + low)!r}f, {rounding}), n = m - {rounding};",
         f"const {vector} r = fma(n, ({vector}) {-low!r}f, fma(n, ({vector}) {-high!r}f, x));",
-        *_sum(vector, "p", "r", _EXP),
+        *_horner_sum(vector, "p", "r", _EXP),
         f"const {vector} scale = as_{vector}(as_{vector.replace('float', 'int')}(m) << 23);",
         "return p * scale * scale;",
     ]

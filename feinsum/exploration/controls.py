@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.errors import FeinsumError
-from feinsum.report.html import Markup, block, chip, element, table
-from feinsum.report.units import duration, listed
+from feinsum.report.figures import duration, listed
+from feinsum.report.html import Markup, chip, display_block, element, table
 
 if TYPE_CHECKING:
     from feinsum.exploration.exploration import Exploration
@@ -84,11 +84,11 @@ class Controls:
 
     def _repr_html_(self) -> str:
         rows = (
-            [name, Markup("".join(chip(float(_same(value, self.configuration[name])), value) for value in values))]
+            [name, Markup("".join(chip(float(_same_value(value, self.configuration[name])), value) for value in values))]
             for name, values in self.exploration.parameters.items()
         )
         choices = table(["parameter", "choices"], rows, text=["parameter", "choices"])
-        return block(choices, element("p", self.status()), title=self.exploration.space.name)
+        return display_block(choices, element("p", self.status()), title=self.exploration.space.name)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Mapping[str, Any]:
         """The widgets where the page can show them, and the table for all others."""
@@ -103,5 +103,5 @@ def _widget(w: Any, name: str, values: Sequence[Any]) -> Any:
     return kind(options=[(str(value), value) for value in options], description=name, style=style)
 
 
-def _same(a: object, b: object) -> bool:
+def _same_value(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b

@@ -19,9 +19,9 @@ from feinsum.query import query
 from feinsum.registry import find_space, matching_spaces
 from feinsum.report.census import Census, take_census
 from feinsum.report.displays import nominal_sizes
+from feinsum.report.figures import listed
 from feinsum.report.formula import mathml
-from feinsum.report.html import block, element, facts
-from feinsum.report.units import listed
+from feinsum.report.html import display_block, element, facts
 from feinsum.space import Missed, Problem, TransformSpace
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Exploration:
         }
         if self.census.accepted:
             known["default"] = listed(self.default)
-        return block(mathml(self.einsum), facts(known), self.census.to_html(), title=f"exploring {self.space.name}")
+        return display_block(mathml(self.einsum), facts(known), self.census.to_html(), title=f"exploring {self.space.name}")
 
 
 def explore(

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from feinsum.report.displays import nominal_sizes
-from feinsum.report.html import bar, block, element, table
-from feinsum.report.units import duration, listed, rate
+from feinsum.report.figures import duration, listed, rate
+from feinsum.report.html import bar, display_block, element, table
 
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
@@ -72,7 +72,7 @@ class PeerComparison:
         )
         shown = table(["", "time", "rate", "of the fastest"], rows, text=["", "of the fastest"])
         differ = element("p", f"The results differ by {self.error:.1e} of the largest.")
-        return block(shown, differ, title=f"{self.kernel.einsum.subscripts} at {listed(self.sizes)}")
+        return display_block(shown, differ, title=f"{self.kernel.einsum.subscripts} at {listed(self.sizes)}")
 
 
 def compare_with_numpy(

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from feinsum.apart import remembered
-from feinsum.compile.program import Program
+from feinsum.compile.kernel_program import KernelProgram
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.report.code import highlighted, line_by_line, unified
-from feinsum.report.html import beside, block, details, element, facts, table
-from feinsum.report.units import duration, listed
+from feinsum.report.figures import duration, listed
+from feinsum.report.html import details, display_block, element, facts, side_by_side_parts, table
 from feinsum.space import Problem, TransformSpace
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class KernelCode:
     title: str = ""
 
     @remembered
-    def program(self) -> Program:
+    def program(self) -> KernelProgram:
         """Source, arguments and launches.
 
         :raises TransformError: if loopy generates no code.
@@ -59,7 +59,7 @@ class KernelCode:
 
     def _repr_html_(self) -> str:
         columns = {"loopy": highlighted(self.loopy_text, "loopy"), "OpenCL C": highlighted(self.source, "opencl")}
-        return block(beside(**columns), title=self.title)
+        return display_block(side_by_side_parts(**columns), title=self.title)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class SpacePoint:
         try:
             return self.code._repr_html_()
         except FeinsumError as error:
-            return block(element("p", str(error)), title=str(self))
+            return display_block(element("p", str(error)), title=str(self))
 
 
 @dataclass(frozen=True)
@@ -151,6 +151,8 @@ class Comparison:
             opencl = line_by_line(self.first.code.source, self.second.code.source)
             loopy = line_by_line(self.first.code.loopy_text, self.second.code.loopy_text)
         except FeinsumError as error:
-            return block(facts({"differs": self.summary}), element("p", str(error)))
+            return display_block(facts({"differs": self.summary}), element("p", str(error)))
         parts = details("OpenCL C, line by line", opencl, shown=True), details("loopy, line by line", loopy)
-        return block(table(["parameter", "first", "second"], rows, text=["parameter"]), *parts, title=self.first.space.name)
+        return display_block(
+            table(["parameter", "first", "second"], rows, text=["parameter"]), *parts, title=self.first.space.name
+        )

@@ -34,7 +34,7 @@ def sample_here(x: Exploration, trials: int, seed: int, progress: bool) -> Tunin
     best: TuningRecord | None = None
     with progress_bar(x.einsum.subscripts, trials, None) if progress else contextlib.nullcontext(lambda *_: None) as report:
         while len(records) < trials and (configuration := sampler.ask()) is not None:
-            record = task.record(task.trial(x.space, configuration), _outcome(x, configuration, task.proof_seed))
+            record = task.record(task.trial(x.space, configuration), _sampled_outcome(x, configuration, task.proof_seed))
             sampler.tell(configuration, record.median_s)
             records.append(record)
             if record.median_s is not None and (best is None or record.median_s < (best.median_s or 0.0)):
@@ -51,7 +51,7 @@ def sample_here(x: Exploration, trials: int, seed: int, progress: bool) -> Tunin
     )
 
 
-def _outcome(x: Exploration, configuration: Configuration, seed: int) -> Outcome:
+def _sampled_outcome(x: Exploration, configuration: Configuration, seed: int) -> Outcome:
     try:
         return Outcome("ok", samples_s=x.time(configuration, seconds=_SECONDS, seed=seed).samples_s)
     except ValidationError as error:

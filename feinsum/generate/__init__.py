@@ -7,16 +7,16 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import apart, none_overdue
+from feinsum.apart import none_overdue, run_in_thread
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
+from feinsum.devices.json_store import unwritable
 from feinsum.devices.opencl import wake_compiler
-from feinsum.devices.store import unwritable
 from feinsum.effects import collector_paused
 from feinsum.einsum import BatchedEinsum, require_einsum
 from feinsum.errors import DeviceError, TransformError, ValidationError, reason
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 from feinsum.lengths import require_mapping
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     import pyopencl as cl
 
-    from feinsum.candidates.ladder import Choice
+    from feinsum.candidates.ladder import ConfigurationChoice
     from feinsum.compile.executable import Executable
     from feinsum.database import Database
-    from feinsum.generate.answers import Answer
-    from feinsum.generate.freshness import Place
+    from feinsum.generate.answers import LadderAnswer
+    from feinsum.generate.freshness import StoreHandle
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.workshop import KernelJob
+    from feinsum.generate.kernel_builder import KernelJob
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def generate(
     The second call for the same einsum, sizes and device returns the same kernel, as long as no better record was added.
     Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.generate.cache`).  Where nobody measured
     the einsum, up to four kernels are built and tried against each other for some milliseconds; the environment variable
-    ``FEINSUM_HEAT`` says how many, 1 for the first guess (:mod:`feinsum.generate.heats`).
+    ``FEINSUM_SELECT`` is ``off`` for the first guess (:mod:`feinsum.generate.candidate_selection`).
 
     A candidate that takes too long is passed over: ``FEINSUM_CANDIDATE_TIMEOUT`` says after how many seconds, 60
     unless given (:mod:`feinsum.apart`).  What the caller's signal handlers raise reaches the caller at once.
@@ -70,7 +70,7 @@ def generate(
     :raises ValidationError: if `tune` is none of the three, or `looped` names no index.
     """
     from feinsum.generate.answers import hold, recall
-    from feinsum.generate.freshness import Place, place_key
+    from feinsum.generate.freshness import StoreHandle, place_key
     from feinsum.generate.kernel import Kernel
 
     began = time.perf_counter()
@@ -87,19 +87,19 @@ def generate(
     if tune == "never" and (known := recall(key, database)) is not None:
         return known
     job, expected = _job(e, sizes, chosen, looped)
-    place = Place(database)
-    if tune == "always" or (tune == "missing" and apart(_missing, job, place)):
+    place = StoreHandle(database)
+    if tune == "always" or (tune == "missing" and run_in_thread(_missing, job, place)):
         from feinsum.tune.autotune import autotune
 
         autotune(job.canonical.given, chosen, place.stores.working or database, e.sizes_from(expected), timeout=timeout)
-        place = Place(database)  # tuning made the store if there was none
-    glance, answer, executable = apart(_answer, job, place, began)
+        place = StoreHandle(database)  # tuning made the store if there was none
+    glance, answer, executable = run_in_thread(_stored_or_new_answer, job, place, began)
     kernel = Kernel(e, job, answer.origin, executable)
     hold(key, kernel, job, answer, glance)
     return kernel
 
 
-def _answer(job: KernelJob, place: Place, began: float) -> tuple[Any, Answer, Executable]:
+def _stored_or_new_answer(job: KernelJob, place: StoreHandle, began: float) -> tuple[Any, LadderAnswer, Executable]:
     """A glance at the store, then the answer that some process stored, or else what is found now, and its executable."""
     from feinsum.generate.answers import store_answer, stored_answer
 
@@ -114,7 +114,7 @@ def _answer(job: KernelJob, place: Place, began: float) -> tuple[Any, Answer, Ex
     if answer is None or executable is None:
         wake_compiler(job.device.context)
         with collector_paused:
-            answer, executable, lasting = _climb(job, place, began)
+            answer, executable, lasting = _climb_down(job, place, began)
         if lasting:
             store_answer(answer, job, place)
     return glance, answer, executable
@@ -128,12 +128,12 @@ def is_stored(
 ) -> bool:
     """Whether :func:`generate` would find the kernel in the disk cache."""
     from feinsum.generate.answers import stored_answer
-    from feinsum.generate.freshness import Place
+    from feinsum.generate.freshness import StoreHandle
 
-    return stored_answer(_job(e, sizes, device)[0], Place(database)) is not None
+    return stored_answer(_job(e, sizes, device)[0], StoreHandle(database)) is not None
 
 
-def expectation(
+def expected_rung(
     e: BatchedEinsum,
     device: Device,
     database: Database | str | os.PathLike[str] | None = None,
@@ -143,22 +143,22 @@ def expectation(
 
     The seconds are those of the record on the rung "exact", and None where nobody can tell.
     """
-    return apart(_expectation, e, device, database, sizes)
+    return run_in_thread(_expected_rung_of, e, device, database, sizes)
 
 
-def _expectation(
+def _expected_rung_of(
     e: BatchedEinsum, device: Device, database: Database | str | os.PathLike[str] | None, sizes: Mapping[str, int] | None
 ) -> tuple[str, float | None]:
     from feinsum.generate.answers import stored_answer
-    from feinsum.generate.freshness import Place
+    from feinsum.generate.freshness import StoreHandle
 
     job, _ = _job(e, sizes, device)
-    place = Place(database)
+    place = StoreHandle(database)
     answer = stored_answer(job, place)
     if answer is not None:
         origin = answer.origin
     else:
-        load("loopy")
+        load_module("loopy")
         from feinsum.candidates.ladder import candidates
 
         with collector_paused:
@@ -174,7 +174,7 @@ def _job(
     e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, looped: str = ""
 ) -> tuple[KernelJob, dict[str, int]]:
     """The job of making a kernel, and the lengths expected by index of `e`."""
-    from feinsum.generate.workshop import KernelJob, nonempty
+    from feinsum.generate.kernel_builder import KernelJob, nonempty
 
     canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
@@ -182,20 +182,20 @@ def _job(
     return KernelJob(canonical, canonical.renaming.lengths(expected), device, letters), expected
 
 
-def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executable, bool]:
-    """Go down the ladder to the first choice that works, or the quickest of a heat; the last says whether the answer may be
-    stored.
+def _climb_down(job: KernelJob, place: StoreHandle, began: float) -> tuple[LadderAnswer, Executable, bool]:
+    """Go down the ladder to the first choice that works, or the fastest of a selection; the last says whether the answer
+    may be stored.
 
     An answer that involves spaces of another package may not: their sources are not part of our fingerprint.  Nor may one
     for which a space took too long, or one that replaces an exact record's kernel: it was built here when it was tuned, so
     its present failure may pass.
     """
 
-    load("loopy")  # first, as the modules below import it or parts of it
+    load_module("loopy")  # first, as the modules below import it or parts of it
     from feinsum.candidates.ladder import candidates
     from feinsum.candidates.records import Inquiry
-    from feinsum.generate.answers import Answer
-    from feinsum.generate.heats import entrants_of, run_heat
+    from feinsum.generate.answers import LadderAnswer
+    from feinsum.generate.candidate_selection import candidates_of, run_selection
     from feinsum.registry import matching_spaces
 
     stores, count = place.stores, place.count()
@@ -204,17 +204,17 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
         s.function.__module__.startswith("feinsum.transforms.") for s in matching_spaces(job.canonical.einsum)
     )
     # Of each rung the best record, as others are not rivals; all of them where no one of these works.
-    brief = _choices(job, candidates(job.instance, stores, inquiry, of_rung=1))
+    brief = _ladder_choices(job, candidates(job.instance, stores, inquiry, of_rung=1))
     first = next(brief, None)
-    tried: list[Choice] = []
-    if first is not None and len(entrants := entrants_of(job, first, brief)) > 1:
+    tried: list[ConfigurationChoice] = []
+    if first is not None and len(selected := candidates_of(job, first, brief)) > 1:
         first = None
-        winner, tried = run_heat(job, entrants, began)
+        winner, tried = run_selection(job, selected, began)
         if winner is not None:
-            answer = Answer(winner.choice.origin, winner.program, inquiry.questions, count, inquiry.digest)
+            answer = LadderAnswer(winner.choice.origin, winner.program, inquiry.questions, count, inquiry.digest)
             return answer, winner.executable, ours
     may_pass = False
-    for choice in _following(first, tried, _choices(job, candidates(job.instance, stores, inquiry))):
+    for choice in _following(first, tried, _ladder_choices(job, candidates(job.instance, stores, inquiry))):
         try:
             executable, program = job.make(choice.origin, check=choice.rung != "exact")
         except MemoryError:
@@ -223,13 +223,19 @@ def _climb(job: KernelJob, place: Place, began: float) -> tuple[Answer, Executab
             logger.warning("%s %s is passed over: %s", choice.space.name, dict(choice.configuration), reason(error))
             may_pass = may_pass or (choice.rung == "exact" and isinstance(error, TransformError))
             continue
-        return Answer(choice.origin, program, inquiry.questions, count, inquiry.digest), executable, ours and not may_pass
+        return (
+            LadderAnswer(choice.origin, program, inquiry.questions, count, inquiry.digest),
+            executable,
+            ours and not may_pass,
+        )
     given = job.canonical.given.subscripts
     full = unwritable()
     raise DeviceError(f"no kernel for '{given}' works on {job.device}; {full or 'the log says what was tried'}")
 
 
-def _following(first: Choice | None, tried: Sequence[Choice], choices: Iterator[Choice]) -> Iterator[Choice]:
+def _following(
+    first: ConfigurationChoice | None, tried: Sequence[ConfigurationChoice], choices: Iterator[ConfigurationChoice]
+) -> Iterator[ConfigurationChoice]:
     """The first choice, if there is one, then all others that were not tried."""
     known = [(choice.space.name, choice.configuration) for choice in ([first] if first else tried)]
     if first is not None:
@@ -237,7 +243,7 @@ def _following(first: Choice | None, tried: Sequence[Choice], choices: Iterator[
     yield from (choice for choice in choices if (choice.space.name, choice.configuration) not in known)
 
 
-def _choices(job: KernelJob, known: Iterator[Choice]) -> Iterator[Choice]:
+def _ladder_choices(job: KernelJob, known: Iterator[ConfigurationChoice]) -> Iterator[ConfigurationChoice]:
     """The choices of the ladder, after those that loop over the wanted indices."""
     if not job.looped:
         yield from known
@@ -261,7 +267,7 @@ def expected_sizes(e: BatchedEinsum, sizes: Mapping[str, int] | None) -> dict[st
     return given | dict.fromkeys(missing, length)
 
 
-def _missing(job: KernelJob, place: Place) -> bool:
+def _missing(job: KernelJob, place: StoreHandle) -> bool:
     from feinsum.registry import matching_spaces
 
     current = [(s.name, s.version) for s in matching_spaces(job.canonical.einsum)]

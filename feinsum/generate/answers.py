@@ -16,8 +16,8 @@ from feinsum.database.curated import contributed_folders
 from feinsum.errors import ValidationError
 from feinsum.generate.cache import kernel_cache, make_key
 from feinsum.generate.fingerprint import code_fingerprint, curated_fingerprint
-from feinsum.generate.freshness import Place, evidence
-from feinsum.generate.workshop import KernelJob
+from feinsum.generate.freshness import StoreHandle, evidence
+from feinsum.generate.kernel_builder import KernelJob
 
 if TYPE_CHECKING:
     from feinsum.generate.kernel import Kernel
@@ -26,7 +26,7 @@ _MOST_KERNELS = 512
 
 
 @dataclass(frozen=True)
-class Answer:
+class LadderAnswer:
     """An answer of the ladder, and the facts on which it depends.
 
     :ivar program: the name of the entry of the cache that holds the program.
@@ -40,7 +40,7 @@ class Answer:
     count: str | None
     evidence: str
 
-    def refreshed(self, job: KernelJob, place: Place) -> Answer | None:
+    def refreshed(self, job: KernelJob, place: StoreHandle) -> LadderAnswer | None:
         """This answer if it still holds or nobody can tell, with the present number of records.
 
         None if other records are to be considered.
@@ -58,7 +58,7 @@ class Answer:
         return {**asdict(self), "origin": self.origin.to_json()}
 
     @staticmethod
-    def from_json(data: Any) -> Answer:
+    def from_json(data: Any) -> LadderAnswer:
         """The answer that :meth:`to_json` wrote.
 
         :raises ValidationError: if `data` is not of that form.
@@ -66,19 +66,19 @@ class Answer:
         try:
             questions = tuple(map(Question.from_json, data["questions"]))
             origin = Origin.from_json(data["origin"])
-            return Answer(origin, str(data["program"]), questions, data["count"], str(data["evidence"]))
+            return LadderAnswer(origin, str(data["program"]), questions, data["count"], str(data["evidence"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValidationError(f"not a stored answer: {error}") from None
 
 
-def stored_answer(job: KernelJob, place: Place) -> Answer | None:
+def stored_answer(job: KernelJob, place: StoreHandle) -> LadderAnswer | None:
     """The answer that some process stored, if it still holds."""
-    key = _key(job, place)
+    key = _answer_key(job, place)
     entry = kernel_cache().get(key)
     if entry is None:
         return None
     try:
-        found = Answer.from_json(entry.data)
+        found = LadderAnswer.from_json(entry.data)
     except ValidationError:
         return None
     answer = found.refreshed(job, place)
@@ -87,12 +87,12 @@ def stored_answer(job: KernelJob, place: Place) -> Answer | None:
     return answer
 
 
-def store_answer(answer: Answer, job: KernelJob, place: Place) -> None:
+def store_answer(answer: LadderAnswer, job: KernelJob, place: StoreHandle) -> None:
     """Store an answer for all processes."""
-    kernel_cache().put(_key(job, place), answer.to_json())
+    kernel_cache().put(_answer_key(job, place), answer.to_json())
 
 
-def _key(job: KernelJob, place: Place) -> str:
+def _answer_key(job: KernelJob, place: StoreHandle) -> str:
     wish = {"looped": job.looped} if job.looped else {}
     records = curated_fingerprint(_record_folders())
     return make_key("answer", job.facts | wish | {"store": repr(place.location), "curated": records})
@@ -118,7 +118,7 @@ def _record_folders() -> tuple[str, ...]:
 class _Held:
     kernel: Kernel
     job: KernelJob
-    answer: Answer
+    answer: LadderAnswer
     glance: Any
 
 
@@ -134,7 +134,7 @@ def recall(key: Hashable, database: Any) -> Kernel | None:
         if held is None:
             return None
         _held.move_to_end(key)
-    place = Place(database)
+    place = StoreHandle(database)
     glance = place.glance()
     if glance is not None and glance == held.glance:
         return held.kernel
@@ -145,7 +145,7 @@ def recall(key: Hashable, database: Any) -> Kernel | None:
     return held.kernel
 
 
-def hold(key: Hashable, kernel: Kernel, job: KernelJob, answer: Answer, glance: Any) -> None:
+def hold(key: Hashable, kernel: Kernel, job: KernelJob, answer: LadderAnswer, glance: Any) -> None:
     """Keep a kernel for :func:`recall`.
 
     :param glance: that of the store before the answer was looked for.

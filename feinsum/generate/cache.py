@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from feinsum.devices.store import cache_directory
+from feinsum.devices.json_store import cache_directory
 from feinsum.space.attempts import SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _ABANDONED_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """The entry of a key: plain data, and machine code."""
 
     data: Mapping[str, Any]
@@ -50,7 +50,7 @@ class DiskCache:
         self.directory = directory
         self.limit_bytes = limit_bytes
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> CacheEntry | None:
         """The entry of a key, or None if there is none or it is damaged."""
         path = self.directory / key
         try:
@@ -112,7 +112,7 @@ class DiskCache:
 
 def kernel_cache() -> DiskCache:
     """The cache in the user's cache directory, bounded by ``FEINSUM_CACHE_BYTES`` or 256 MiB."""
-    return DiskCache(_directory(os.environ.get("XDG_CACHE_HOME")), _limit(os.environ.get(VARIABLE)))
+    return DiskCache(_directory(os.environ.get("XDG_CACHE_HOME")), _cache_limit(os.environ.get(VARIABLE)))
 
 
 @lru_cache(maxsize=8)
@@ -121,7 +121,7 @@ def _directory(_home: str | None) -> Path:
 
 
 @lru_cache(maxsize=8)
-def _limit(text: str | None) -> int:
+def _cache_limit(text: str | None) -> int:
     if not text:
         return DEFAULT_BYTES
     if text.strip().isdecimal():
@@ -142,7 +142,7 @@ def encode(data: Mapping[str, Any], binary: bytes) -> bytes:
     return blake2b(content, digest_size=16).hexdigest().encode() + b"\n" + content
 
 
-def decode(content: bytes) -> Entry | None:
+def decode(content: bytes) -> CacheEntry | None:
     """The entry that :func:`encode` made bytes of; None for anything else."""
     digest, _, rest = content.partition(b"\n")
     if blake2b(rest, digest_size=16).hexdigest().encode() != digest:
@@ -152,4 +152,4 @@ def decode(content: bytes) -> Entry | None:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return Entry(data, binary) if isinstance(data, dict) else None
+    return CacheEntry(data, binary) if isinstance(data, dict) else None

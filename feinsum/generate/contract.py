@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.devices.choice import VARIABLE as DEVICE_VARIABLE
+from feinsum.devices.device_choice import VARIABLE as DEVICE_VARIABLE
 from feinsum.errors import ArgumentError, ShapeError, SubscriptError, ValidationError
+from feinsum.generate.array_adapter import library_name, shape_of
+from feinsum.generate.contraction_plan import make_plan
+from feinsum.generate.epilogue_scalars import scaling_of
 from feinsum.generate.evaluate import How
-from feinsum.generate.expression import Equation, default_operands
+from feinsum.generate.expression import ContractionRequest, default_operands
 from feinsum.generate.freshness import place_key, variable
-from feinsum.generate.guests import library_name, shape_of
-from feinsum.generate.plan import make_plan
-from feinsum.generate.scalars import scaled
 from feinsum.subscripts import from_names
 
 if TYPE_CHECKING:
@@ -87,24 +87,24 @@ def contract(
     options = (dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     if operands and isinstance(operands[0], str):
         equation = _known_equation(operands[0], options)
-        return equation.evaluate(operands[1:], out, like, stream, scaled(alpha, beta, out))
+        return equation.evaluate(operands[1:], out, like, stream, scaling_of(alpha, beta, out))
     text, values = _equation(operands)
-    return _known_equation(text, options).evaluate(values, out, like, stream, scaled(alpha, beta, out))
+    return _known_equation(text, options).evaluate(values, out, like, stream, scaling_of(alpha, beta, out))
 
 
-_equations: OrderedDict[Any, Equation] = OrderedDict()
+_equations: OrderedDict[Any, ContractionRequest] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _known_equation(text: str, options: tuple[Any, ...]) -> Equation:
+def _known_equation(text: str, options: tuple[Any, ...]) -> ContractionRequest:
     """The equation that was evaluated before with the same keywords, or a new one."""
     key = (text, options, variable(DEVICE_VARIABLE), place_key(options[8]))
     try:
         known = _equations.get(key)
     except TypeError:  # a path is a list
-        return Equation(text, _how(*options))
+        return ContractionRequest(text, _how(*options))
     if known is None:
-        known = Equation(text, _how(*options))
+        known = ContractionRequest(text, _how(*options))
         with _lock:
             _equations[key] = known
             while len(_equations) > _MOST_EQUATIONS:
@@ -162,7 +162,7 @@ class ContractExpression:
         self._shapes = tuple(shapes)
         self._constants = dict(constants)
         self._free = tuple(k for k in range(len(self._shapes)) if k not in self._constants)
-        self._equation = Equation(text, how, frozenset(self._constants), lasting=True)
+        self._equation = ContractionRequest(text, how, frozenset(self._constants), lasting=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -226,7 +226,7 @@ class ContractExpression:
         """
         if backend != "auto" or evaluate_constants:
             _check_call(backend, evaluate_constants, arrays)
-        equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaled(alpha, beta, out)
+        equation, free, shapes, scaling = self._equation, self._free, self._shapes, scaling_of(alpha, beta, out)
         plain = like is stream is scaling is None and not self._constants
         if plain and (quick := equation.quick) is not None and (known := quick(arrays, out)) is not None:
             equation.copied = ()
@@ -304,7 +304,7 @@ def contract_expression(
     missing = [k for k in constants if k not in held]
     if missing:
         raise ShapeError(f"constants has {missing[0]}, but the {len(operands)} operands are numbered from 0")
-    sizes = [None if k in held else _shape(k, shape) for k, shape in enumerate(operands)]
+    sizes = [None if k in held else _integer_shape(k, shape) for k, shape in enumerate(operands)]
     how = _how(dtype, order, casting, use_blas, optimize, memory_limit, backend, device, database, tune, library)
     expression = ContractExpression(text, sizes, held, how)
     make_plan(text, expression._all_shapes(), how.optimize)
@@ -332,7 +332,7 @@ def contract_path(*operands: Any, use_blas: bool = True, optimize: Any = True, *
         raise SubscriptError(f"opt_einsum finds no path for '{text}': {error}") from None
 
 
-def _shape(k: int, shape: Any) -> tuple[int, ...]:
+def _integer_shape(k: int, shape: Any) -> tuple[int, ...]:
     """The shape of an operand, as numbers of Python.
 
     :raises ShapeError: if it is none.

@@ -15,20 +15,27 @@ from typing import Any
 import numpy as np
 
 from feinsum.compile.buffers import Room
-from feinsum.compile.hosted import computes_in_host_memory, new_array
+from feinsum.compile.host_buffers import computes_in_host_memory, new_array
 from feinsum.compile.shortage import new_device_buffer
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.devices.products import DTYPES as PRODUCT_DTYPES
+from feinsum.devices.matmul_rates import DTYPES as PRODUCT_DTYPES
 from feinsum.einsum import Array, BatchedEinsum, einsum
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate.choice import FEW_AXES, StepChoice, choose, measured_times, step_name
+from feinsum.generate.contraction_operands import (
+    CASTINGS,
+    STAND_INS,
+    ContractionTypes,
+    Operands,
+    choose_types,
+    contiguous_order,
+)
+from feinsum.generate.contraction_plan import ContractionPlan, PlannedStep, Shape, make_plan, split_strategy
 from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.operands import CASTINGS, STAND_INS, Operands, Types, choose_types, contiguous_order
-from feinsum.generate.plan import Plan, PlannedStep, Shape, make_plan, split_strategy
+from feinsum.generate.many_kernels import generate_all
 from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results
-from feinsum.generate.together import generate_all
-from feinsum.interrupts import load
+from feinsum.generate.step_choice import FEW_AXES, StepChoice, choose_kernel_or_library, measured_times, step_name
+from feinsum.interrupts import load_module
 
 _COMPILED_IN_UP_TO = 64
 """Axes that may be lengths compiled into a kernel."""
@@ -92,8 +99,8 @@ class Recipe:
     :ivar backwards: whether the plan has the axes of the result backwards, so that it is in Fortran order.
     """
 
-    plan: Plan
-    types: Types
+    plan: ContractionPlan
+    types: ContractionTypes
     einsums: tuple[tuple[BatchedEinsum, Mapping[str, int]], ...] = field(repr=False)
     orders: tuple[tuple[int, ...], ...]
     backwards: bool
@@ -151,12 +158,12 @@ def _make_recipe(
     for step in plan.steps:
         taken = [pool[k] for k in step.positions]
         pool = [one for k, one in enumerate(pool) if k not in step.positions]
-        einsums.append(_describe(step, taken))
+        einsums.append(_describe_contraction(step, taken))
         pool.append(einsums[-1][0].dtype)
     return Recipe(plan, types, tuple(einsums), orders, backwards)
 
 
-def _describe(step: PlannedStep, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsum, dict[str, int]]:
+def _describe_contraction(step: PlannedStep, dtypes: Sequence[np.dtype[Any]]) -> tuple[BatchedEinsum, dict[str, int]]:
     """The einsum of a step, and the lengths expected of its long axes: the next powers of two, so that few differ."""
     terms, fixed = step.subscripts.partition("->")[0].split(","), _compiled_in(step)
     arrays = [
@@ -183,7 +190,7 @@ def _compiled_in(step: PlannedStep) -> dict[str, int]:
     terms = inputs.split(",")
     if products < _WORTH_A_KERNEL or len(terms) == 1:
         return fixed
-    if _is_deep(step, terms, output):
+    if _is_deep_product(step, terms, output):
         fixed |= {x: n for x, n in step.lengths.items() if x not in output}
     groups: dict[Any, list[str]] = {}
     for x in step.lengths:
@@ -196,7 +203,7 @@ def _compiled_in(step: PlannedStep) -> dict[str, int]:
     return fixed
 
 
-def _is_deep(step: PlannedStep, terms: Sequence[str], output: str) -> bool:
+def _is_deep_product(step: PlannedStep, terms: Sequence[str], output: str) -> bool:
     """Whether a step is a matrix product, the sum of which has at least as many terms as the result has entries."""
     if len(terms) != 2 or not all(set(output) & set(terms[k]) - set(terms[1 - k]) for k in range(2)):
         return False
@@ -215,7 +222,7 @@ def _is_fortran(value: Any) -> bool:
     return bool(value.flags.f_contiguous and not value.flags.c_contiguous)
 
 
-def _check_result(out: Any, recipe: Recipe, library: str, casting: str) -> None:
+def _check_out(out: Any, recipe: Recipe, library: str, casting: str) -> None:
     """Check the array that the caller wants the result in.
 
     :raises ArgumentError: if it is no array, or one of another library.
@@ -248,7 +255,7 @@ def check_result_type(dtype: np.dtype[Any], recipe: Recipe, casting: str) -> Non
 
 
 @lru_cache(maxsize=16)
-def _device_of(context: Any) -> Device:
+def _device_of_context(context: Any) -> Device:
     return choose_device(context)
 
 
@@ -258,7 +265,7 @@ def find_device(how: How, arrays: Sequence[Any]) -> Device:
     :raises ValidationError: if device arrays are of another context.
     """
     first = next((a for a in arrays if not isinstance(a, np.ndarray)), None)
-    device = _device_of(first.context) if how.device is None and first is not None else choose_device(how.device)
+    device = _device_of_context(first.context) if how.device is None and first is not None else choose_device(how.device)
     if first is not None and first.context != device.context:
         raise ValidationError(
             f"the operands are arrays of another context than that of {device}; leave out device=, or make them"
@@ -282,14 +289,14 @@ def prepare(
         raise DTypeError(
             f"the result would be a device array of {wanted}; ask for {STAND_INS.get(wanted, wanted.newbyteorder('='))}"
         )
-    _check_result(out, recipe, operands.library, how.casting)
+    _check_out(out, recipe, operands.library, how.casting)
     device = find_device(how, operands.arrays)
     _check_room(recipe, device, on_host)  # before anything is asked of spaces
     by_library = on_host and how.library and computes_in_host_memory(device.context)
     alternative = in_steps(text, operands, how, out, recipe) if by_library else None
-    chosen = _chosen(recipe, how, device, by_library=by_library, timed=alternative is not None)
+    chosen = _choices_of_steps(recipe, how, device, by_library=by_library, timed=alternative is not None)
     if alternative is not None:
-        other = _chosen(alternative, how, device, by_library=True, timed=True)
+        other = _choices_of_steps(alternative, how, device, by_library=True, timed=True)
         if sum(choice.seconds for choice in other) < sum(choice.seconds for choice in chosen):
             recipe, chosen = alternative, other
     computed = recipe.einsums[-1][0].dtype
@@ -302,7 +309,7 @@ def prepare(
         *before, (last, sizes) = recipe.einsums
         recipe = replace(recipe, einsums=(*before, (last.then(then), sizes)))
     tasks = prepare_steps(recipe, chosen, how, device, on_host=on_host, constants=constants)
-    layouts = [_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
+    layouts = [_operand_layout(recipe, k, a) for k, a in enumerate(operands.arrays)]
     results = Results(recipe.plan.shape, recipe.backwards, wanted, computed)
     writes = out is not None and (not then or bool(tasks[-1].e.epilogues))  # else the result is scaled into `out` later
     facts = device.id, recipe.types, how.library
@@ -319,7 +326,7 @@ def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) 
     return recipe_for(text, operands, replace(how, optimize="auto" if limit is None else ("auto", limit)), out)
 
 
-def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[StepChoice]:
+def _choices_of_steps(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed: bool) -> list[StepChoice]:
     """The choice between kernel and library for each step.
 
     :param timed: whether it matters how long steps take that only a kernel can do.
@@ -327,7 +334,7 @@ def _chosen(recipe: Recipe, how: How, device: Device, *, by_library: bool, timed
     if not by_library:
         return [StepChoice(None) for _ in recipe.einsums]
     return [
-        choose(e, sizes, step.lengths, device, how.database, timed=timed)
+        choose_kernel_or_library(e, sizes, step.lengths, device, how.database, timed=timed)
         for step, (e, sizes) in zip(recipe.plan.steps, recipe.einsums, strict=True)
     ]
 
@@ -352,8 +359,8 @@ def prepare_steps(
         is_last = number == len(plan.steps) - 1
         constant.append(not is_last and all(constant[slot] for slot in slots))
         kernel = None if choice.product is not None else next(kernels)
-        if choice.contested and kernel is not None:
-            choice = load("feinsum.generate.tuning").settled(choice, e, step.lengths, kernel)
+        if choice.undecided and kernel is not None:
+            choice = load_module("feinsum.generate.step_timing").settled_choice(choice, e, step.lengths, kernel)
             kernel = kernel if choice.product is None else None
         bound = None if kernel is None else kernel.bind(step.lengths)
         product = None if choice.product is None else choice.product.prepared(step.lengths)
@@ -375,7 +382,7 @@ def _check_room(recipe: Recipe, device: Device, on_host: bool) -> None:
             new_device_buffer(device.context, size)
 
 
-def _layout(recipe: Recipe, k: int, value: Any) -> OperandLayout:
+def _operand_layout(recipe: Recipe, k: int, value: Any) -> OperandLayout:
     dtype, order = recipe.types.operands[k], recipe.orders[k]
     axes = None if order == tuple(range(len(order))) else order
     laid_out = value if axes is None else value.transpose(axes)

@@ -24,15 +24,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from feinsum.compile.buffers import Room, fill_with_zeros, input_buffer, output, share_memory
-from feinsum.compile.hosted import new_array
+from feinsum.compile.buffers import Room, fill_with_zeros, input_buffer, output_buffer, share_memory
+from feinsum.compile.host_buffers import new_array
 from feinsum.devices import Device
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
-from feinsum.generate.calls import Bound
-from feinsum.generate.library import PreparedProduct
+from feinsum.generate.epilogue_scalars import Scaling, finish_nothing
+from feinsum.generate.kernel_calls import BoundKernel
+from feinsum.generate.library_products import PreparedProduct
 from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results, StepValue
-from feinsum.generate.scalars import Scaling, finish_nothing
 from feinsum.generate.sharing import current_cache, step_key
 
 _NO_NUMBERS: Mapping[str, Any] = MappingProxyType({})
@@ -224,7 +224,7 @@ def single_product(
 
 
 def single_host_kernel(
-    task: PreparedStep, layouts: Sequence[OperandLayout], results: Results, bound: Bound
+    task: PreparedStep, layouts: Sequence[OperandLayout], results: Results, bound: BoundKernel
 ) -> EvaluationStrategy:
     """One kernel that takes numpy arrays, none of them constant: it keeps no values and lets go of none."""
 
@@ -249,7 +249,7 @@ def single_host_kernel(
             result = new_array(task.step.shape, task.e.dtype, _LANES_BYTES)
             fitting = bound.fitting([*given, result])
             buffers = [input_buffer(a, queue, n)[0] for a, n in zip(given, fitting.alignments, strict=False)]
-        room = output(result, queue, fitting.alignments[-1])
+        room = output_buffer(result, queue, fitting.alignments[-1])
         buffers.append(room.buffer)
         if task.e.updates[0]:
             room.fetch(queue, [])
@@ -259,7 +259,7 @@ def single_host_kernel(
     return evaluate
 
 
-def single_device_kernel(results: Results, bound: Bound, room: Room) -> EvaluationStrategy:
+def single_device_kernel(results: Results, bound: BoundKernel, room: Room) -> EvaluationStrategy:
     """One kernel that takes device arrays as they are: it waits for their events, and the host does not wait for it."""
 
     def evaluate(
@@ -400,7 +400,7 @@ class StepByStep:
 
     def _by_kernel(
         self,
-        bound: Bound,
+        bound: BoundKernel,
         task: PreparedStep,
         taken: Sequence[StepValue],
         target: Any,
@@ -425,7 +425,7 @@ class StepByStep:
             return StepValue(result)
         if self.on_host:
             bound = bound.fitting([*(value.array for value in taken), result])
-        room = output(result, queue, bound.alignments[-1])
+        room = output_buffer(result, queue, bound.alignments[-1])
         buffers = [value.taken(queue, n) for value, n in zip(taken, bound.alignments, strict=False)]
         events = [event for value in taken for event in value.events()]  # those of copies that were just made, too
         if not self.on_host:

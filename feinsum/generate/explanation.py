@@ -10,7 +10,7 @@ from feinsum.canonicalization import canonicalize_einsum, parse_key
 from feinsum.cost import roofline_s
 from feinsum.cost.model import cost_model
 from feinsum.devices.peaks import EXCESS
-from feinsum.report.units import listed, settings
+from feinsum.report.figures import listed, settings
 from feinsum.space.chain import STEPS, read_chain
 from feinsum.timing import FINAL_PROTOCOL
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from feinsum.candidates.origin import Origin
     from feinsum.database import TuningRecord
     from feinsum.devices import Device
+    from feinsum.generate.array_adapter import Copied
     from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.guests import Copied
     from feinsum.generate.kernel import Kernel
-    from feinsum.generate.workshop import KernelJob
+    from feinsum.generate.kernel_builder import KernelJob
 
 
-def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied: Sequence[Copied]) -> str:
+def explain_kernel(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied: Sequence[Copied]) -> str:
     """See :meth:`Kernel.explain`."""
     given = kernel.expected | {letter: 0 for letter, axis in kernel.einsum.index_sizes.items() if axis == 0}
     texts = [own.text(kernel.einsum.indexing.output) if own else "v" for own in kernel.einsum.epilogues]
@@ -34,15 +34,15 @@ def explain(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied
         f"{kernel.einsum.subscripts}{then} on {kernel.device}",
         f"  lengths   {listed(given) or 'none, for it has no indices'}",
         f"  rung      {origin.rung}: {meaning}",
-        *_space(job, origin),
+        *_space_lines(job, origin),
     ]
     return "\n".join(
         [
             *lines,
             *_record(kernel, job, origin),
-            *_expected(kernel, origin),
+            *_expected_time_line(kernel, origin),
             *([f"  doubted   {origin.doubt}"] if origin.doubt else []),
-            *_heat(origin),
+            *_selection_line(origin),
             *(copy_line(one, kernel.device) for one in copied),
         ]
     )
@@ -64,10 +64,10 @@ def explain_steps(text: str, evaluation: Evaluation, copied: Sequence[Copied]) -
             how = "measured" if choice.measured else "expected"
             kernel = "" if choice.kernel_s is None else f", the kernel {_time(choice.kernel_s)}"
             lines.append(f"    library   {how} to take {_time(choice.library_s)}{kernel}")
-    return "\n".join([*lines, *_laid_out(evaluation), *(copy_line(one, evaluation.device) for one in copied)])
+    return "\n".join([*lines, *_copied_operand_lines(evaluation), *(copy_line(one, evaluation.device) for one in copied)])
 
 
-def _laid_out(evaluation: Evaluation) -> list[str]:
+def _copied_operand_lines(evaluation: Evaluation) -> list[str]:
     """A line for each operand that is copied in every call."""
     return [
         f"  copied    operand {k}, in every call: it is not {layout.dtype}, or strided"
@@ -80,7 +80,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} us" if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
-def _space(job: KernelJob, origin: Origin) -> list[str]:
+def _space_lines(job: KernelJob, origin: Origin) -> list[str]:
     """The configuration; that of a chain as a line for each step, with the record that speaks for it."""
     space = f"  space     {origin.space} (version {origin.version})"
     given = job.canonical.renaming.inverse.indices
@@ -126,11 +126,11 @@ def _record(kernel: Kernel, job: KernelJob, origin: Origin) -> list[str]:
     if r.protocol == FINAL_PROTOCOL and r.message:
         lines.append(f"  final     {r.message}")
     if kernel.device.known_peaks is not None:
-        lines.append(f"  roofline  {_share(kernel, r, t)}")
+        lines.append(f"  roofline  {_roofline_share(kernel, r, t)}")
     return lines
 
 
-def _share(kernel: Kernel, r: TuningRecord, t: float) -> str:
+def _roofline_share(kernel: Kernel, r: TuningRecord, t: float) -> str:
     """The share of the roofline; where a record exceeds it, the peaks are measured again."""
 
     def share() -> float:
@@ -157,7 +157,7 @@ def _of_another(kernel: Kernel, r: TuningRecord) -> str:
     return f"{found}; it has another epilogue" if then else found
 
 
-def _expected(kernel: Kernel, origin: Origin) -> list[str]:
+def _expected_time_line(kernel: Kernel, origin: Origin) -> list[str]:
     """A line for the time expected at the lengths asked for, where it is not that of the record."""
     t, record = origin.expected_s, origin.record
     if t is None or (record is not None and record.median_s == t):
@@ -181,13 +181,13 @@ def _expected(kernel: Kernel, origin: Origin) -> list[str]:
     return [f"{text}; {known}"]
 
 
-def _heat(origin: Origin) -> list[str]:
+def _selection_line(origin: Origin) -> list[str]:
     """A line for what was tried before the kernel was taken."""
-    if not origin.heat:
+    if not origin.selection:
         return []
-    (_, t), *others = origin.heat
+    (_, t), *others = origin.selection
     behind = ", ".join(f"{space} {_time(seconds)}" for space, seconds in others)
-    return [f"  heat      {_time(t)}, the quickest of {len(origin.heat)} that were tried{f': {behind}' if behind else ''}"]
+    return [f"  selected  {_time(t)}, the fastest of {len(origin.selection)} candidates{f': {behind}' if behind else ''}"]
 
 
 def copy_line(copied: Copied, device: Device) -> str:

@@ -14,12 +14,12 @@ import numpy as np
 
 from feinsum.compile.call_cache import CallCache
 from feinsum.errors import ValidationError
+from feinsum.generate.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others, return_like
+from feinsum.generate.contraction_operands import take_operands
+from feinsum.generate.epilogue_scalars import Scaling
 from feinsum.generate.evaluate import How, is_time, prepare
 from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.freshness import Place
-from feinsum.generate.guests import Copied, Reception, give_like, has_arrays_of_others, receive
-from feinsum.generate.operands import take_operands
-from feinsum.generate.scalars import Scaling
+from feinsum.generate.freshness import StoreHandle
 
 _LOOK_AGAIN_S = 1e-3
 """Seconds for which the records of a store are assumed to be the same: a glance takes as long as a small product."""
@@ -28,7 +28,7 @@ _UNSEEN_S = 1.0
 _MISSING_S = 60.0
 
 
-class Equation:
+class ContractionRequest:
     """The subscripts and keywords of a contraction; thread-safe.
 
     :param constants: the operands that are the same in every call.
@@ -42,7 +42,7 @@ class Equation:
         self.how = how
         self._constants = constants
         self._lasting = lasting
-        self._place = Place(how.database)
+        self._place = StoreHandle(how.database)
         self._glance: Any = None
         self._look_at_s = 0.0
         self._known = CallCache[tuple[Evaluation, bool]](128)
@@ -69,12 +69,12 @@ class Equation:
                 self.copied = ()
                 return found
         if like is not None or stream is not None:
-            return self._evaluate_guests(values, out, like, stream, scaling)
+            return self._evaluate_foreign(values, out, like, stream, scaling)
         return self._evaluate(values, out, scaling=scaling)
 
-    def _evaluate_guests(self, values: Sequence[Any], out: Any, like: Any, stream: Any, scaling: Scaling | None) -> Any:
+    def _evaluate_foreign(self, values: Sequence[Any], out: Any, like: Any, stream: Any, scaling: Scaling | None) -> Any:
         """The same where operands may be of other libraries, or the result is to be."""
-        received = receive(dict(enumerate(values)), out, like, None)
+        received = adapt_arrays(dict(enumerate(values)), out, like, None)
         if received is not None and not received.on_host:
             if scaling is not None:
                 raise ValidationError("alpha and beta are for arrays of the host and of pyopencl; scale CUDA arrays apart")
@@ -85,7 +85,7 @@ class Equation:
             result = self._evaluate(values, out, "native", scaling)
             if like is None or out is not None:
                 return result
-            given, more = give_like(result, like, self._queue())
+            given, more = return_like(result, like, self._queue())
             self.copied = tuple(more)
             return given
         result = self._evaluate(list(received.inputs.values()), received.out, received.library.name, scaling)
@@ -93,7 +93,7 @@ class Equation:
         self.copied = (*received.copied, *more)
         return given
 
-    def _contract_elsewhere(self, received: Reception, stream: Any) -> Any:
+    def _contract_elsewhere(self, received: ArrayAdapter, stream: Any) -> Any:
         """The result of CUDA arrays."""
         self._check_backend(received.library.name)
         if not self._lasting:
@@ -121,7 +121,7 @@ class Equation:
             known, key = None, None
         if known is None:
             if owner is None and has_arrays_of_others(values):
-                return self._evaluate_guests(values, out, None, None, scaling)
+                return self._evaluate_foreign(values, out, None, None, scaling)
             operands = take_operands(values)
             self._check_backend(operands.library if owner in (None, "native") else owner)
             values = operands.arrays
@@ -162,7 +162,7 @@ class Equation:
 
         :raises ValidationError: if `seconds` is no positive number.
         """
-        from feinsum.generate.tuning import tune_steps
+        from feinsum.generate.step_timing import tune_steps
 
         if not is_time(seconds):
             raise ValidationError(f"seconds is {seconds!r}; it is how long to tune at most")
@@ -176,7 +176,7 @@ class Equation:
 
     def _prepare(self, key: Any, operands: Any, out: Any, scaling: Scaling | None = None) -> tuple[Evaluation, bool]:
         if self.how.tune != "never":
-            from feinsum.generate.tuning import tune_steps
+            from feinsum.generate.step_timing import tune_steps
 
             evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
             tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))

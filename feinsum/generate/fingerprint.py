@@ -39,7 +39,7 @@ def curated_fingerprint(folders: Iterable[str]) -> str:
 
     :param folders: those of records that other packages contribute.
     """
-    places = (*_places("feinsum.tuning_db"), *filter(os.path.isdir, folders))
+    places = (*_source_places("feinsum.tuning_db"), *filter(os.path.isdir, folders))
     files = sorted(entry.path for folder in places for entry in os.scandir(folder))
     stats = [os.stat(file) for file in files if file.endswith((".json", ".jsonl"))]
     return ",".join(f"{status.st_ino}:{status.st_size}:{status.st_mtime_ns}" for status in stats)
@@ -63,10 +63,10 @@ def _site_directories() -> Iterator[str]:
 def _sources() -> Iterable[str]:
     here = os.path.dirname(os.path.dirname(__file__))
     rooms = (entry.path for entry in os.scandir(here) if entry.name not in _ELSEWHERE)
-    return sorted(path for place in (*rooms, *_places("feinsum.transforms")) for path in _modules(place))
+    return sorted(path for place in (*rooms, *_source_places("feinsum.transforms")) for path in _python_files(place))
 
 
-def _modules(place: str) -> Iterator[str]:
+def _python_files(place: str) -> Iterator[str]:
     """The Python files at a path or anywhere below it."""
     if place.endswith(".py"):
         yield place
@@ -74,6 +74,6 @@ def _modules(place: str) -> Iterator[str]:
         yield from (os.path.join(folder, name) for name in names if name.endswith(".py"))
 
 
-def _places(package: str) -> Iterable[str]:
+def _source_places(package: str) -> Iterable[str]:
     found = importlib.util.find_spec(package)
     return (found.submodule_search_locations or ()) if found else ()

@@ -24,7 +24,7 @@ _SHARED_HEADER = 48
 """Bytes of the header of SQLite's -shm file, which every commit to the write-ahead log changes."""
 
 
-class Place:
+class StoreHandle:
     """The store that a call of ``generate`` reads, not opened before records are needed."""
 
     def __init__(self, database: Database | str | os.PathLike[str] | None) -> None:
@@ -45,7 +45,7 @@ class Place:
         log = _status(name + "-wal")
         if log is None or not log[1]:  # an empty log is one that somebody who reads has opened
             return _status(name), None
-        return _status(name), log, _head(name + "-shm")
+        return _status(name), log, _head_of_store(name + "-shm")
 
     def count(self) -> str | None:
         """The identity of the present records: the file, and number and name of the last one; None if it is unknown.
@@ -74,7 +74,7 @@ def evidence(stores: Stores, questions: Iterable[Question], profile: DeviceProfi
 
 
 def place_key(database: Any) -> Any:
-    """A key of a store, cheaper than a :class:`Place`."""
+    """A key of a store, cheaper than a :class:`StoreHandle`."""
     if isinstance(database, Database):
         return database.location
     return database if database is not None else variable(VARIABLE), variable("XDG_DATA_HOME")
@@ -106,7 +106,7 @@ def _status(name: str) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _head(name: str) -> bytes | None:
+def _head_of_store(name: str) -> bytes | None:
     try:
         with open(name, "rb", buffering=0) as file:
             return file.read(_SHARED_HEADER)

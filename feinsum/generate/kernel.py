@@ -8,19 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import apart, remembered
+from feinsum.apart import remembered, run_in_thread
 from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
-from feinsum.compile.indices import is_outgrown
-from feinsum.compile.program import Program
+from feinsum.compile.index_width import is_outgrown
+from feinsum.compile.kernel_program import KernelProgram
 from feinsum.database import TuningRecord
 from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import ArgumentError, ValidationError
-from feinsum.generate.calls import Bound, Calls, Repeat
-from feinsum.generate.workshop import KernelJob
-from feinsum.interrupts import load
+from feinsum.generate.kernel_builder import KernelJob
+from feinsum.generate.kernel_calls import BoundKernel, KernelCalls, RepeatedCall
+from feinsum.interrupts import load_module
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -54,7 +54,7 @@ class Kernel:
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
     :ivar scalar_names: the same for the scalars of epilogues.
-    :ivar roads: other ways to launch it than by OpenCL, by name, kept here by the modules that made them.
+    :ivar launchers: launchers other than by OpenCL, by name, kept here by the modules that made them.
     :ivar quick: tried first in each call: gives the results, or `out` with them, of arrays like earlier ones, and None of
         others.
     :ivar length_indices: for each length argument of :attr:`source` the index of :attr:`einsum` whose length it is.
@@ -79,12 +79,12 @@ class Kernel:
         self.scalar_names: Mapping[str, str] = renaming.scalars
         back = renaming.inverse.indices
         self.length_indices: Mapping[str, str] = {name: back[letter] for letter, name in own.length_names.items()}
-        self._calls = Calls(self)
-        self.roads: dict[str, Any] = {}
+        self._calls = KernelCalls(self)
+        self.launchers: dict[str, Any] = {}
         self.quick: Callable[[Mapping[str, Any], Any], Any] | None = None
 
     @property
-    def program(self) -> Program:
+    def program(self) -> KernelProgram:
         """Source, arguments and launches, as data.  For the names of its arrays see :attr:`array_names`."""
         return self._executable.program
 
@@ -118,11 +118,13 @@ class Kernel:
 
         :raises TransformError: if the space that made it has another version by now.
         """
-        load("loopy")
+        load_module("loopy")
         from feinsum.compile.realize import transformed
 
         e, space = self._job.canonical.einsum, self._job.find_space(self._origin)
-        return apart(transformed, e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile)
+        return run_in_thread(
+            transformed, e, e.sizes_from(self._job.lengths), space, self.configuration, self.device.profile
+        )
 
     def divides(self, letter: str) -> str | None:
         """How the kernel takes several values of an index at a time, in words; None if it loops over it, one by one.
@@ -133,7 +135,7 @@ class Kernel:
 
         if letter not in self.einsum.indexing.indices:
             raise ValidationError(f"'{self.einsum.subscripts}' has no index '{letter}'")
-        return apart(why_not, self._job, self._origin, letter)
+        return run_in_thread(why_not, self._job, self._origin, letter)
 
     def __call__(
         self,
@@ -183,7 +185,7 @@ class Kernel:
         with calling:
             return self._calls.call(named, out, queue, wait_for, like, stream)
 
-    def repeat(self, arrays: Mapping[str, Any]) -> Repeat:
+    def repeat(self, arrays: Mapping[str, Any]) -> RepeatedCall:
         """What calls the kernel on arrays like these, for callers who have compared them themselves.
 
         :param arrays: of numpy or pyopencl, by name; the einsum takes no scalars.
@@ -200,7 +202,7 @@ class Kernel:
         ]
         return f"kernel({', '.join(f'{name}=...' for name in names)})"
 
-    def bind(self, lengths: Mapping[str, int]) -> Bound:
+    def bind(self, lengths: Mapping[str, int]) -> BoundKernel:
         """The kernel for arrays of certain lengths, which takes buffers and checks nothing.
 
         :param lengths: the length of each index of :attr:`einsum`.
@@ -216,7 +218,7 @@ class Kernel:
             return self._executable
         with self._lock:
             if self._wide is None:
-                self._wide, _ = apart(self._job.make, self._origin, wide=True)
+                self._wide, _ = run_in_thread(self._job.make, self._origin, wide=True)
             return self._wide
 
     def prove(self) -> None:
@@ -234,9 +236,9 @@ class Kernel:
         Path(path).write_bytes(self._content())
 
     def _content(self) -> bytes:
-        from feinsum.generate.saving import content
+        from feinsum.generate.saving import saved_bytes
 
-        return content(self.einsum, self._job, self._origin, self._executable)
+        return saved_bytes(self.einsum, self._job, self._origin, self._executable)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from feinsum.generate.saving import restored
@@ -251,9 +253,9 @@ class Kernel:
 
     def explain(self) -> str:
         """Which rung, record and configuration, at which lengths, what time to expect, and what the last call copied."""
-        from feinsum.generate.explanation import explain
+        from feinsum.generate.explanation import explain_kernel
 
-        return explain(self, _MEANING[self.rung], self._job, self._origin, self._calls.copied)
+        return explain_kernel(self, _MEANING[self.rung], self._job, self._origin, self._calls.copied)
 
     def _repr_html_(self) -> str:
         from feinsum.report.displays import kernel_html

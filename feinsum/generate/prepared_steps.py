@@ -11,11 +11,11 @@ import numpy as np
 from feinsum.compile.buffers import Output, Room, input_buffer, upload
 from feinsum.compile.strided import copy_strided
 from feinsum.einsum import BatchedEinsum
-from feinsum.generate.calls import Bound
-from feinsum.generate.choice import StepChoice
+from feinsum.generate.contraction_plan import PlannedStep, Shape
 from feinsum.generate.kernel import Kernel
-from feinsum.generate.library import PreparedProduct
-from feinsum.generate.plan import PlannedStep, Shape
+from feinsum.generate.kernel_calls import BoundKernel
+from feinsum.generate.library_products import PreparedProduct
+from feinsum.generate.step_choice import StepChoice
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PreparedStep:
     e: BatchedEinsum
     choice: StepChoice
     kernel: Kernel | None
-    bound: Bound | None
+    bound: BoundKernel | None
     product: PreparedProduct | None
     constant: bool
     room: Room | None = field(repr=False)

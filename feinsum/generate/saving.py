@@ -12,20 +12,20 @@ from typing import Any
 from feinsum._version import __version__
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.compile.executable import Executable, build
-from feinsum.compile.program import Program
+from feinsum.compile.executable import Executable, build_executable
+from feinsum.compile.kernel_program import KernelProgram
 from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.epilogue import parse_epilogue
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
-from feinsum.generate.cache import Entry, decode, encode
+from feinsum.generate.cache import CacheEntry, decode, encode
 from feinsum.generate.kernel import Kernel
-from feinsum.generate.workshop import KernelJob, nonempty
+from feinsum.generate.kernel_builder import KernelJob, nonempty
 
 _FORMAT = "feinsum kernel 1"
 
 
-def content(e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> bytes:
+def saved_bytes(e: BatchedEinsum, job: KernelJob, origin: Origin, executable: Executable) -> bytes:
     """The bytes that :meth:`Kernel.save` writes."""
     data = {
         "format": _FORMAT,
@@ -80,19 +80,19 @@ def restored(stored: bytes, device: Any, name: str = "what was pickled") -> Kern
         raise ValidationError(f"{name} holds no kernel that can be used: {error}") from None
 
 
-def _restored(entry: Entry, device: Any) -> Kernel:
+def _restored(entry: CacheEntry, device: Any) -> Kernel:
     data = entry.data
     e = einsum_from(data["einsum"])
     canonical = canonicalize_einsum(nonempty(e))
     if canonical.key != data["key"]:
         raise ValidationError(f"feinsum {data['version']} gave its arrays other names; generate it again")
     chosen = choose_device(data["device"] if device is None else device)
-    profile, program = chosen.profile, Program.from_json(data["program"])
+    profile, program = chosen.profile, KernelProgram.from_json(data["program"])
     largest = max(math.prod(launch.group_size) for launch in program.launches)
     if largest > profile.max_work_group_size:
         raise DeviceError(f"the kernel has work-groups of {largest}, {chosen} at most {profile.max_work_group_size}")
     same = (data["device"], data["driver"]) == (profile.id, profile.driver)
-    executable = build(chosen.context, program, entry.binary if same else None)
+    executable = build_executable(chosen.context, program, entry.binary if same else None)
     lengths = {str(letter): int(length) for letter, length in data["lengths"].items()}
     return Kernel(e, KernelJob(canonical, lengths, chosen), Origin.from_json(data["origin"]), executable)
 

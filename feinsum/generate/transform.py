@@ -10,11 +10,11 @@ from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from feinsum.apart import TimedStep, apart, is_overdue
+from feinsum.apart import TimedStep, is_overdue, run_in_thread
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program, is_for_opencl, silenced, type_limits
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import finishing_items
 from feinsum.database import Database, open_stores
 from feinsum.devices import Device
@@ -22,7 +22,7 @@ from feinsum.devices import device as choose_device
 from feinsum.effects import deprecations_paused
 from feinsum.errors import SpaceError, TransformError, reason
 from feinsum.generate import expected_sizes
-from feinsum.generate.workshop import KernelJob
+from feinsum.generate.kernel_builder import KernelJob
 from feinsum.match import (
     Match,
     convert_operands,
@@ -49,7 +49,7 @@ _SAID = 400
 
 
 @dataclass(frozen=True)
-class _Road:
+class _Route:
     """A way to a transformed kernel: the kernel that a space is given, and the completion of the kernel that it returns.
 
     :ivar fenced: the kernel, in which barriers are between a match and the rest.
@@ -86,15 +86,15 @@ class _Road:
         return launch_rest(t_unit, self.match, self.match.axes, items=finishing_items(device.profile))
 
 
-def _roads(fenced: lp.TranslationUnit, match: Match) -> list[_Road]:
+def _routes(fenced: lp.TranslationUnit, match: Match) -> list[_Route]:
     """The ways for a match: its epilogues where sums are stored, or else in a launch of their own."""
-    return [_Road(fenced, match, apart) for apart in ((False, True) if match.makes_more else (False,))]
+    return [_Route(fenced, match, apart) for apart in ((False, True) if match.makes_more else (False,))]
 
 
 def _failure(device: Device, t_unit: lp.TranslationUnit) -> TransformError | None:
     """The reason why a kernel does not build; None if it does."""
     try:
-        build(device.context, generate_program(silenced(t_unit)))
+        build_executable(device.context, generate_program(silenced(t_unit)))
     except TransformError as error:
         return error
     return None
@@ -132,7 +132,7 @@ def transform(
     :raises ShapeError: if `sizes` names a parameter that no long axis depends on.
     :raises TransformError: if no transformation applies, or other instructions cannot be kept apart.
     """
-    return apart(_transform, t_unit, choose_device(device), kernel_name, insn_match, database, sizes, epilogues)
+    return run_in_thread(_transform, t_unit, choose_device(device), kernel_name, insn_match, database, sizes, epilogues)
 
 
 def _transform(
@@ -148,7 +148,7 @@ def _transform(
     match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)  # its reasons name what was given
     t_unit = sign_lengths(t_unit)
     match = match_einsum(t_unit, kernel_name, insn_match, epilogues=epilogues)
-    roads = _roads(fence(t_unit, match), match)
+    launchers = _routes(fence(t_unit, match), match)
     # A record of the sums serves their epilogues; if these make one output, the space has to have all sums together.
     e = replace(match.einsum, epilogues=match.epilogues if match.combines else ())
     canonical = canonicalize_einsum(e)
@@ -156,7 +156,7 @@ def _transform(
     here = Instance.of_canonical(canonical, canonical.renaming.lengths(e.resolve(expected)), chosen.profile)
     job = KernelJob(canonical, here.lengths, chosen)
     unproved = given_builds = None
-    for choice, road in product(candidates(here, open_stores(database, tolerant=True)), roads):
+    for choice, route in product(candidates(here, open_stores(database, tolerant=True)), launchers):
         problem = choice.space.problem(e, expected, chosen.profile)
         subject = ("transformation", choice.space.name, canonical.key)
         if is_overdue(subject):
@@ -166,8 +166,8 @@ def _transform(
             key = job.key(choice.origin, choice.space, False, "transformation")
             question = TimedStep(subject, f"transforming '{match.kernel_name}' by '{choice.space.name}'")
             with deprecations_paused, question, job.trying(key, choice.origin):
-                start, own = road.start
-                transformed = road.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
+                start, own = route.start
+                transformed = route.end(choice.space.transform(start, own, choice.configuration, problem), chosen)
                 transformed, made = type_limits(transformed, match.kernel_name), True
                 unproved = unproved or transformed
                 if not is_for_opencl(t_unit):
@@ -185,7 +185,7 @@ def _transform(
         except Exception as error:  # whatever a space makes us do
             # A kernel may have what a space refuses, such as operands behind index arrays; the rest are faults.
             is_fault = made or isinstance(error, SpaceError) or not isinstance(error, TransformError)
-            level = logging.WARNING if is_fault and road is roads[-1] else logging.INFO
+            level = logging.WARNING if is_fault and route is launchers[-1] else logging.INFO
             why = " ".join(reason(error).split())[:_SAID]  # compilers list every candidate of an overloaded function
             logger.log(level, "%s %s is passed over: %s", choice.space.name, dict(choice.configuration), why)
     if unproved is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from feinsum.errors import ValidationError
 from feinsum.interop.library import Library
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 
 
 class Cupy(Library):
@@ -17,7 +17,7 @@ class Cupy(Library):
     name = "cupy"
 
     def __init__(self) -> None:
-        self._cupy = load("cupy")
+        self._cupy = load_module("cupy")
 
     def place(self, value: Any) -> str:
         """See :meth:`Library.place`."""

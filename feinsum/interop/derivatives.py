@@ -115,10 +115,10 @@ def derivative(e: Spelled, k: int, shape: Shape) -> Derivative:
     return Derivative(",".join([e.output, *others]) + f"->{summed}", indices, summed, repeated, lengths)
 
 
-def steps(e: Spelled, path: Sequence[Sequence[int]]) -> list[tuple[tuple[int, ...], str]]:
+def derivative_steps(e: Spelled, path: Sequence[Sequence[int]]) -> list[tuple[tuple[int, ...], str]]:
     """The einsums of a path: which values each takes out of the pool, to whose end its result is added, and how.
 
-    >>> steps(spell("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]), [(1, 2), (0, 1)])
+    >>> derivative_steps(spell("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]), [(1, 2), (0, 1)])
     [((1, 2), 'jk,kl->jl'), ((0, 1), 'ij,jl->il')]
     """
     pool, found = list(e.terms), []
@@ -139,10 +139,10 @@ def fresh_letter(e: Spelled) -> str:
     return next(letter for letter in letters if letter.isalpha() and letter not in known)
 
 
-def places(have: Sequence[int], want: Sequence[int]) -> list[int]:
+def matching_positions(have: Sequence[int], want: Sequence[int]) -> list[int]:
     """The position in `have` of each number of `want`; repeated numbers take their places one after the other.
 
-    >>> places([0, 0, 1], [0, 1, 0])
+    >>> matching_positions([0, 0, 1], [0, 1, 0])
     [0, 2, 1]
     """
     left: dict[int, list[int]] = {}

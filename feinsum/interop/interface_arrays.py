@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.interop.cuda.driver import device_of
+from feinsum.interop.cuda.cuda_driver import device_of
 from feinsum.interop.library import Library
 
 

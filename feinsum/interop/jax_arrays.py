@@ -1,8 +1,8 @@
 """Arrays of JAX in the memory of the host.
 
 JAX shares memory with numpy where it begins at a multiple of 64 bytes (jax 0.10, seen from addresses; XLA's own alignment),
-which that of larger results of kernels does (:func:`feinsum.compile.hosted.new_array`).  That takes 53 us; a copy 22 us and
-what the memory takes, so that small results are copied (two cores of Zen 5).
+which that of larger results of kernels does (:func:`feinsum.compile.host_buffers.new_array`).  That takes 53 us; a copy 22
+us and what the memory takes, so that small results are copied (two cores of Zen 5).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from feinsum.compile.hosted import LEAST_RESULT_BYTES, SHARED_BYTES
+from feinsum.compile.host_buffers import LEAST_RESULT_BYTES, SHARED_BYTES
 from feinsum.errors import ValidationError
 from feinsum.interop.library import Library
 

@@ -19,8 +19,8 @@ from jax.interpreters import ad, batching, mlir
 
 from feinsum.errors import ArgumentError
 from feinsum.generate.contract import contract
-from feinsum.interop.derivatives import derivative, fresh_letter, from_interleaved_form, places, spell
-from feinsum.interop.host import host_device
+from feinsum.interop.derivatives import derivative, fresh_letter, from_interleaved_form, matching_positions, spell
+from feinsum.interop.host_device import host_device
 from feinsum.interop.library import CPU
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
@@ -68,7 +68,7 @@ def einsum(
         if computed.kind == "c" != dtype.kind:
             raise ArgumentError(f"preferred_element_type is {dtype}, but the operands are complex; pass {computed}")
     wide = np.dtype(_WIDE.get(computed.name, computed.name))
-    found = _bind(subscripts, [jax.numpy.asarray(one, wide) for one in arrays], _hashable(optimize))
+    found = _bind_primitive(subscripts, [jax.numpy.asarray(one, wide) for one in arrays], _hashable(optimize))
     if dtype == wide and not is_weak:
         return found
     result: jax.Array = jax.lax.convert_element_type_p.bind(found, new_dtype=dtype, weak_type=is_weak, sharding=None)
@@ -106,7 +106,7 @@ def _hashable(optimize: Any) -> Any:
 _primitive: Any = Primitive("feinsum_einsum")
 
 
-def _bind(subscripts: str, operands: Sequence[Any], optimize: Any = True) -> Any:
+def _bind_primitive(subscripts: str, operands: Sequence[Any], optimize: Any = True) -> Any:
     """The primitive, of the subscripts as they are spelled out."""
     e = spell(subscripts, [one.shape for one in operands])
     return _primitive.bind(*operands, subscripts=e.text, optimize=optimize)
@@ -119,14 +119,14 @@ def _at_once(*operands: Any, subscripts: str, optimize: Any) -> Any:
     return contract(subscripts, *arrays, optimize=optimize, device=host_device() if on_host else None)
 
 
-def _described(*operands: Any, subscripts: str, optimize: Any) -> Any:
+def _abstract_einsum(*operands: Any, subscripts: str, optimize: Any) -> Any:
     e = spell(subscripts, [one.shape for one in operands])
     return jax.core.ShapedArray(e.shape, operands[0].dtype)
 
 
 def _called_back(*operands: Any, subscripts: str, optimize: Any) -> Any:
     """The function that a compiled program calls."""
-    described = _described(*operands, subscripts=subscripts, optimize=optimize)
+    described = _abstract_einsum(*operands, subscripts=subscripts, optimize=optimize)
 
     def evaluate(context: Any, out: Any, *buffers: Any) -> None:
         kind, number = buffers[0].__dlpack_device__()
@@ -147,15 +147,15 @@ def _called_back(*operands: Any, subscripts: str, optimize: Any) -> Any:
 def _tangent(primals: Sequence[Any], tangents: Sequence[Any], *, subscripts: str, optimize: Any) -> tuple[Any, Any]:
     """Σ_k einsum(..., tangent of operand k, ...)."""
     terms = [
-        _bind(subscripts, [*primals[:k], tangent, *primals[k + 1 :]], optimize)
+        _bind_primitive(subscripts, [*primals[:k], tangent, *primals[k + 1 :]], optimize)
         for k, tangent in enumerate(tangents)
         if not isinstance(tangent, ad.Zero)
     ]
-    result = _bind(subscripts, primals, optimize)
+    result = _bind_primitive(subscripts, primals, optimize)
     return result, reduce(lambda a, b: a + b, terms) if terms else ad.Zero.from_primal_value(result)
 
 
-def _transposed(cotangent: Any, *operands: Any, subscripts: str, optimize: Any) -> list[Any]:
+def _transpose_rule(cotangent: Any, *operands: Any, subscripts: str, optimize: Any) -> list[Any]:
     """The cotangent of the one operand that the einsum is seen as a function of."""
     shapes = [one.aval.shape if ad.is_undefined_primal(one) else one.shape for one in operands]
     [k] = [k for k, one in enumerate(operands) if ad.is_undefined_primal(one)]
@@ -164,7 +164,7 @@ def _transposed(cotangent: Any, *operands: Any, subscripts: str, optimize: Any) 
         found[k] = ad.Zero(operands[k].aval)
         return found
     how = derivative(spell(subscripts, shapes), k, shapes[k])
-    value = _bind(how.subscripts, [cotangent, *(one for n, one in enumerate(operands) if n != k)])
+    value = _bind_primitive(how.subscripts, [cotangent, *(one for n, one in enumerate(operands) if n != k)])
     value = jax.numpy.broadcast_to(jax.numpy.expand_dims(value, how.new_axes), how.shape)
     if how.on_diagonal:
         value = _on_diagonal(value, how.repeated)
@@ -182,21 +182,21 @@ def _on_diagonal(value: Any, repeated: Sequence[int]) -> Any:
             one = np.eye(n, dtype=bool).reshape((n, n) + (1,) * (value.ndim - axis - 1))
             value = jax.numpy.where(one, jax.numpy.expand_dims(value, axis), 0)
             at.insert(axis, number)
-    return jax.numpy.transpose(value, places(at, repeated))
+    return jax.numpy.transpose(value, matching_positions(at, repeated))
 
 
-def _batched(operands: Sequence[Any], axes: Sequence[int | None], *, subscripts: str, optimize: Any) -> tuple[Any, int]:
+def _batch_rule(operands: Sequence[Any], axes: Sequence[int | None], *, subscripts: str, optimize: Any) -> tuple[Any, int]:
     moved = [one if axis is None else jax.numpy.moveaxis(one, axis, 0) for one, axis in zip(operands, axes, strict=True)]
     shapes = [one.shape if axis is None else one.shape[1:] for one, axis in zip(moved, axes, strict=True)]
     e = spell(subscripts, shapes)
     batch = fresh_letter(e)
     terms = [term if axis is None else batch + term for term, axis in zip(e.terms, axes, strict=True)]
-    return _bind(f"{','.join(terms)}->{batch}{e.output}", moved, optimize), 0
+    return _bind_primitive(f"{','.join(terms)}->{batch}{e.output}", moved, optimize), 0
 
 
 _primitive.def_impl(_at_once)
-_primitive.def_abstract_eval(_described)
+_primitive.def_abstract_eval(_abstract_einsum)
 mlir.register_lowering(_primitive, mlir.lower_fun(_called_back, multiple_results=False))
 ad.primitive_jvps[_primitive] = _tangent
-ad.primitive_transposes[_primitive] = _transposed
-batching.primitive_batchers[_primitive] = _batched
+ad.primitive_transposes[_primitive] = _transpose_rule
+batching.primitive_batchers[_primitive] = _batch_rule

@@ -17,14 +17,22 @@ from feinsum.compile.call_cache import CallCache
 from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.generate.evaluate import How
-from feinsum.generate.expression import Equation
-from feinsum.interop.derivatives import Derivative, derivative, fresh_letter, from_interleaved_form, places, spell, steps
-from feinsum.interop.host import host_device
+from feinsum.generate.expression import ContractionRequest
+from feinsum.interop.derivatives import (
+    Derivative,
+    derivative,
+    derivative_steps,
+    fresh_letter,
+    from_interleaved_form,
+    matching_positions,
+    spell,
+)
+from feinsum.interop.host_device import host_device
 from feinsum.interop.torch_types import result_type
 
 _REMEMBERED = 1024
 Steps = Sequence[tuple[tuple[int, ...], str]]
-"""See :func:`feinsum.interop.derivatives.steps`."""
+"""See :func:`feinsum.interop.derivatives.derivative_steps`."""
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
 """In which types those are computed that devices have no numbers of; the result is rounded once."""
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -78,14 +86,14 @@ def _apply(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
         found = _operator(subscripts, operands)
     elif torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         _check_forward_mode()
-        found = _Function.apply(subscripts, *operands)
+        found = _EinsumFunction.apply(subscripts, *operands)
     elif _is_recorded() or not all(type(one) in _PLAIN and not one.is_meta for one in operands):
         found = _operator(subscripts, operands)
     elif torch.is_grad_enabled() and (learnt := sum(one.requires_grad for one in operands)):
-        path = _steps(subscripts, operands) if learnt > 1 and len(operands) > 2 else ()
+        path = _einsum_steps(subscripts, operands) if learnt > 1 and len(operands) > 2 else ()
         found = _step_by_step(path, operands) if len(path) > 1 else _EagerFunction.apply(subscripts, *operands)
     else:
-        found = _evaluate(subscripts, operands)
+        found = _evaluate_tensors(subscripts, operands)
     return found
 
 
@@ -110,11 +118,13 @@ def _check_forward_mode() -> None:
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
-def _evaluate(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+def _evaluate_tensors(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     """The einsum of tensors whose derivatives somebody else takes care of."""
     if any(map(_is_mapped, operands)):
         return _over_batches(subscripts, operands)
-    result: torch.Tensor = _remembered(subscripts, None if operands[0].is_cuda else host_device()).evaluate(operands)
+    result: torch.Tensor = _remembered_contraction(subscripts, None if operands[0].is_cuda else host_device()).evaluate(
+        operands
+    )
     return result
 
 
@@ -129,8 +139,8 @@ def _over_batches(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Te
             one if axis is None else torch._remove_batch_dim(one, levels, 1, 0)
             for one, axis in zip(operands, at, strict=True)
         ]
-        subscripts, operands = _batched(subscripts, bare, at)
-    result = _evaluate(subscripts, operands)
+        subscripts, operands = _batched_subscripts(subscripts, bare, at)
+    result = _evaluate_tensors(subscripts, operands)
     for level in range(1, levels + 1):
         axis = levels - level
         mapped = result.shape[axis] != 1
@@ -139,24 +149,24 @@ def _over_batches(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Te
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _remembered(subscripts: str, device: Device | None) -> Equation:
-    return Equation(subscripts, How(None, "K", "safe", True, device, None))
+def _remembered_contraction(subscripts: str, device: Device | None) -> ContractionRequest:
+    return ContractionRequest(subscripts, How(None, "K", "safe", True, device, None))
 
 
 _known_steps = CallCache[Steps](_REMEMBERED)
 
 
-def _steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
+def _einsum_steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
     """The steps in which an einsum of tensors like these is evaluated; that is seen from evaluating it once."""
     key = (subscripts, operands[0].device, operands[0].dtype, *((one.shape, one.stride()) for one in operands))
     known = _known_steps.get(key)
     if known is None:
         device = None if operands[0].is_cuda else host_device()
-        equation = Equation(subscripts, How(None, "K", "safe", True, device, None))
+        equation = ContractionRequest(subscripts, How(None, "K", "safe", True, device, None))
         equation.evaluate([one.detach() for one in operands])
         evaluation = equation.last()
         path = () if evaluation is None else [task.step.positions for task in evaluation.tasks]
-        known = _known_steps[key] = steps(spell(subscripts, [one.shape for one in operands]), path)
+        known = _known_steps[key] = derivative_steps(spell(subscripts, [one.shape for one in operands]), path)
     return known
 
 
@@ -170,16 +180,16 @@ def _step_by_step(path: Steps, operands: Sequence[torch.Tensor]) -> torch.Tensor
     return pool[0]
 
 
-def _compute(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    return _evaluate(subscripts, [one.detach() for one in operands])
+def _compute_einsum(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+    return _evaluate_tensors(subscripts, [one.detach() for one in operands])
 
 
 _operator: Any = torch.library.custom_op(
-    "feinsum::einsum", _compute, mutates_args=(), schema="(str subscripts, Tensor[] operands) -> Tensor"
+    "feinsum::einsum", _compute_einsum, mutates_args=(), schema="(str subscripts, Tensor[] operands) -> Tensor"
 )
 
 
-def _described(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
+def _fake_einsum(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
     shape = spell(subscripts, [one.shape for one in operands]).shape
     dtype = reduce(torch.promote_types, [one.dtype for one in operands])
     return operands[0].new_empty(shape, dtype=dtype)
@@ -205,12 +215,12 @@ def _derivatives(
         if not needed[k]:
             continue
         others = [one.conj() if one.is_complex() else one for n, one in enumerate(operands) if n != k]
-        one = _spread(_apply(how.subscripts, [cotangent, *others]), how)
+        one = _spread_cotangent(_apply(how.subscripts, [cotangent, *others]), how)
         found[k] = one.real if one.is_complex() and not operand.is_complex() else one
     return found
 
 
-def _spread(value: torch.Tensor, how: Derivative) -> torch.Tensor:
+def _spread_cotangent(value: torch.Tensor, how: Derivative) -> torch.Tensor:
     """The cotangent of an operand from the result of its einsum: with axes put in, and on the diagonal."""
     for axis in how.new_axes:
         value = value.unsqueeze(axis)
@@ -225,10 +235,12 @@ def _spread(value: torch.Tensor, how: Derivative) -> torch.Tensor:
             axis = len(at) - 1 - at[::-1].index(number)
             value = torch.diag_embed(value.movedim(axis, -1), 0, axis, axis + 1)
             at.insert(axis, number)
-    return value.permute(places(at, how.repeated))
+    return value.permute(matching_positions(at, how.repeated))
 
 
-def _batched(subscripts: str, operands: Sequence[torch.Tensor], at: Sequence[int | None]) -> tuple[str, list[torch.Tensor]]:
+def _batched_subscripts(
+    subscripts: str, operands: Sequence[torch.Tensor], at: Sequence[int | None]
+) -> tuple[str, list[torch.Tensor]]:
     """The einsum for a batch, whose axis is the first one of the result.
 
     :param at: which axis of each operand is that of the batch; None if it has none.
@@ -263,7 +275,7 @@ def _joint(
 ) -> list[torch.Tensor]:
     """The cotangents of those operands that are needed, which share what the steps of the einsum have in common."""
     values, learnt = [one.detach() for one in operands], list(needed)
-    path = _steps(subscripts, values)
+    path = _einsum_steps(subscripts, values)
     if len(path) < 2:
         path = [(tuple(range(len(values))), spell(subscripts, [one.shape for one in values]).text)]
     pool, taken = list(range(len(values))), []
@@ -273,7 +285,7 @@ def _joint(
         taken.append(slots)
         learnt.append(any(learnt[slot] for slot in slots))
         if number < len(path) - 1:
-            values.append(_evaluate(text, [values[slot] for slot in slots]))
+            values.append(_evaluate_tensors(text, [values[slot] for slot in slots]))
     cotangents: dict[int, torch.Tensor | None] = {len(operands) + len(path) - 1: cotangent}
     for number in reversed(range(len(path))):
         slots, given = taken[number], cotangents.pop(len(operands) + number)
@@ -296,10 +308,10 @@ def _described_jointly(
     return [one.new_empty(one.shape) for one, flag in zip(operands, needed, strict=True) if flag]
 
 
-def _map(
+def _map_rule(
     info: Any, in_dims: tuple[None, Sequence[int | None]], subscripts: str, operands: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, int]:
-    text, moved = _batched(subscripts, operands, in_dims[1])
+    text, moved = _batched_subscripts(subscripts, operands, in_dims[1])
     return _operator(text, moved), 0
 
 
@@ -310,17 +322,17 @@ _joint_operator: Any = torch.library.custom_op(
     schema="(str subscripts, Tensor[] operands, Tensor cotangent, bool[] needed) -> Tensor[]",
 )
 _joint_operator.register_fake(_described_jointly)
-_operator.register_fake(_described)
+_operator.register_fake(_fake_einsum)
 _operator.register_autograd(_backward, setup_context=_set_up)
-_operator.register_vmap(_map)
+_operator.register_vmap(_map_rule)
 
 
-class _Function(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
+class _EinsumFunction(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
     """The same for ``torch.func`` and forward mode."""
 
     @staticmethod
     def forward(subscripts: str, *operands: torch.Tensor) -> torch.Tensor:
-        evaluate = _evaluate if any(map(_is_mapped, operands)) else _operator
+        evaluate = _evaluate_tensors if any(map(_is_mapped, operands)) else _operator
         result: torch.Tensor = evaluate(subscripts, operands)
         return result
 
@@ -346,7 +358,7 @@ class _Function(torch.autograd.Function):  # type: ignore[misc]  # torch's types
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], subscripts: str, *operands: torch.Tensor) -> tuple[Any, int]:
-        text, moved = _batched(subscripts, operands, in_dims[1:])
+        text, moved = _batched_subscripts(subscripts, operands, in_dims[1:])
         return _apply(text, moved), 0
 
 
@@ -357,6 +369,6 @@ class _EagerFunction(torch.autograd.Function):  # type: ignore[misc]
     def forward(ctx: Any, subscripts: str, *operands: torch.Tensor) -> torch.Tensor:
         ctx.subscripts = subscripts
         ctx.save_for_backward(*operands)
-        return _evaluate(subscripts, operands)
+        return _evaluate_tensors(subscripts, operands)
 
-    backward = _Function.backward
+    backward = _EinsumFunction.backward

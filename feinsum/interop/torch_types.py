@@ -23,14 +23,14 @@ def result_type(subscripts: str, tensors: Sequence[torch.Tensor]) -> torch.dtype
     cast = torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else None
     if cast is None and (promoted.is_floating_point or promoted.is_complex):
         return promoted
-    examples = tuple((tuple(_short(n) for n in _shape(one)), one.dtype) for one in tensors)
+    examples = tuple((tuple(_symbolic_length(n) for n in _tensor_shape(one)), one.dtype) for one in tensors)
     if torch.compiler.is_compiling():
         found: torch.dtype = _asked.__wrapped__(subscripts, examples, tensors[0].device, cast, promoted)
         return found
     return _asked(subscripts, examples, tensors[0].device, cast, promoted)
 
 
-def _shape(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _tensor_shape(tensor: torch.Tensor) -> tuple[Any, ...]:
     """The lengths of the axes; ``torch.jit.trace`` would have them for tensors."""
     state = torch._C._get_tracing_state() if torch.jit.is_tracing() else None
     if state is None:
@@ -42,7 +42,7 @@ def _shape(tensor: torch.Tensor) -> tuple[Any, ...]:
         torch._C._set_tracing_state(state)
 
 
-def _short(length: Any) -> int:
+def _symbolic_length(length: Any) -> int:
     """Lengths of 0 and 1 have rules of their own in torch, all others have the same."""
     if length == 0:
         return 0

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import device as choose_device
-from feinsum.generate.guests import Copied
-from feinsum.languages.calling.adapter import call_with_guests
+from feinsum.generate.array_adapter import Copied
+from feinsum.languages.calling.adapter import call_with_foreign_arrays
 from feinsum.languages.calling.arguments import check_count, refuse_keywords, refuse_positions
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall, ProgramRunner
 from feinsum.languages.calling.signature import one_or_all
@@ -80,7 +80,7 @@ class Built:
             with walkable(self.program.source):
                 return self._runner.call(ProgramCall(seen, count, queue, wait_for, into))
 
-        results, self._copied = call_with_guests(run, given, out, self._signature.written, self.device)
+        results, self._copied = call_with_foreign_arrays(run, given, out, self._signature.written, self.device)
         return results
 
     @property

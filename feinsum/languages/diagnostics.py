@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from feinsum.errors import LanguageError
-from feinsum.languages.source import Source, Span
+from feinsum.languages.source import SourceText, Span
 
 MOST_ERRORS = 20
 """More errors than that are counted and not shown; by then most are consequences of others."""
@@ -65,7 +65,7 @@ class Findings:
     :param ways_out: by rule, what to do where it is broken; the last note of each such diagnostic.
     """
 
-    def __init__(self, source: Source, ways_out: Mapping[str, str] | None = None) -> None:
+    def __init__(self, source: SourceText, ways_out: Mapping[str, str] | None = None) -> None:
         self.source = source
         self._ways_out = ways_out or {}
         self._found: dict[tuple[Span, str, str], Diagnostic] = {}
@@ -122,7 +122,7 @@ class walkable:  # noqa: N801 - a manager of contexts, which enters sooner than 
     :raises LanguageError: in place of a RecursionError.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self._source = source
 
     def __enter__(self) -> None: ...
@@ -136,7 +136,7 @@ class walkable:  # noqa: N801 - a manager of contexts, which enters sooner than 
             raise broken_rule(self._source, "nesting-depth", span, message) from None
 
 
-def broken_rule(source: Source, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> LanguageError:
+def broken_rule(source: SourceText, rule: str, span: Span, message: str, notes: Sequence[Note] = ()) -> LanguageError:
     """The error that a program breaks a rule at one place, for what is found out one by one."""
     findings = Findings(source)
     findings.error(rule, span, message, notes)

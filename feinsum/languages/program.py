@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from feinsum.errors import FeinsumError
 from feinsum.languages.calling.protocols import Language
 from feinsum.languages.diagnostics import Diagnostic, walkable
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 
 if TYPE_CHECKING:
     from feinsum.languages import declarative, immediate, tensor
@@ -62,7 +62,7 @@ class Program:
     language: str
     functions: Mapping[str, Any]
     diagnostics: tuple[Diagnostic, ...] = ()
-    source: Source = field(default_factory=lambda: Source(""))
+    source: SourceText = field(default_factory=lambda: SourceText(""))
 
     def __str__(self) -> str:
         """The canonical text, from which :func:`program` makes an equal program."""
@@ -131,7 +131,7 @@ class Program:
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, as where it is built.
         :raises LanguageError: if the program does what its language leaves undefined.
         """
-        from feinsum.languages.calling.adapter import call_with_guests, refuse_device_arrays
+        from feinsum.languages.calling.adapter import call_with_foreign_arrays, refuse_device_arrays
         from feinsum.languages.calling.arguments import check_count, refuse_positions
 
         if others or not (function is None or isinstance(function, str)):
@@ -146,7 +146,7 @@ class Program:
                 return language.interpret(found, self.source, given, count, sizes)
 
         refuse_device_arrays(arguments)
-        return call_with_guests(run, arguments, None, language.signature(found).written)[0]
+        return call_with_foreign_arrays(run, arguments, None, language.signature(found).written)[0]
 
 
 def program(text_or_path: str | PathLike[str], language: str | None = None, strict: bool = False) -> Program:
@@ -168,25 +168,25 @@ def program(text_or_path: str | PathLike[str], language: str | None = None, stri
     :raises LanguageError: with every error of the text.
     :raises FeinsumError: if neither the suffix nor the first word tells the language.
     """  # noqa: E501
-    source, suffix = _source(text_or_path)
-    chosen = _choose(source, suffix, language)
+    source, suffix = _source_text(text_or_path)
+    chosen = _choose_language(source, suffix, language)
     with walkable(source):
         functions, warnings = chosen.load().read(source, strict)
     return Program(chosen.name, MappingProxyType({f.name: f for f in functions}), warnings, source)
 
 
-def _source(text_or_path: str | PathLike[str]) -> tuple[Source, str]:
+def _source_text(text_or_path: str | PathLike[str]) -> tuple[SourceText, str]:
     suffixes = tuple(suffix for language in LANGUAGES.values() for suffix in language.suffixes)
     if isinstance(text_or_path, str) and ("\n" in text_or_path or not text_or_path.endswith(suffixes)):
-        return Source(text_or_path), ""
+        return SourceText(text_or_path), ""
     path = Path(fspath(text_or_path))
     try:
-        return Source(path.read_text(encoding="utf-8-sig"), str(text_or_path)), path.suffix
+        return SourceText(path.read_text(encoding="utf-8-sig"), str(text_or_path)), path.suffix
     except UnicodeDecodeError as error:
         raise FeinsumError(f"{path} is no text in UTF-8: {error}") from error
 
 
-def _choose(source: Source, suffix: str, name: str | None) -> KnownLanguage:
+def _choose_language(source: SourceText, suffix: str, name: str | None) -> KnownLanguage:
     known = ", ".join(LANGUAGES)
     if name is not None:
         if name not in LANGUAGES:

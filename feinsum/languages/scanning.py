@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from feinsum.devices.store import cache_directory, read_json, write_json
+from feinsum.devices.json_store import cache_directory, read_json, write_json
 
 END, UNKNOWN = "$END", "UNKNOWN"
 """The kinds of the token behind the last one, and of one that no terminal matches."""
@@ -213,7 +213,7 @@ class Grammar:
                     parts, depth = [], 0
                 depths.append(depth)
                 if kept is not None:
-                    parts = _chosen(parts, kept)
+                    parts = _kept_parts(parts, kept)
                 states.append(jumps[states[-1]][rule])
                 if action is not None:
                     values.append(action(parts, begin, end))
@@ -226,7 +226,7 @@ class Grammar:
         raise AssertionError("the end of the text was not accepted")
 
 
-def _chosen(parts: list[Any], kept: tuple[tuple[int, bool], ...]) -> list[Any]:
+def _kept_parts(parts: list[Any], kept: tuple[tuple[int, bool], ...]) -> list[Any]:
     chosen: list[Any] = []
     for position, splice in kept:
         if splice:

@@ -15,7 +15,7 @@ class Span(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class SourcePosition(NamedTuple):
     """The place of a span: its first character and its last one, from 1."""
 
     line: int
@@ -25,7 +25,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceText:
     """A text and the name by which messages call it: a path, or ``<text>``."""
 
     text: str
@@ -44,13 +44,13 @@ class Source:
         line = bisect_right(self._line_starts, offset)
         return line, offset - self._line_starts[line - 1] + 1
 
-    def place(self, span: Span) -> Place:
+    def place(self, span: Span) -> SourcePosition:
         """The lines and columns of a span; an empty one is taken for the character that it stands before.
 
-        >>> Source("a\\nbcd").place(Span(3, 5))
-        Place(line=2, column=2, end_line=2, end_column=3)
+        >>> SourceText("a\\nbcd").place(Span(3, 5))
+        SourcePosition(line=2, column=2, end_line=2, end_column=3)
         """
-        return Place(*self._point(span.start), *self._point(max(span.end - 1, span.start)))
+        return SourcePosition(*self._point(span.start), *self._point(max(span.end - 1, span.start)))
 
     def quoted(self, span: Span) -> str:
         """The text of a span in one line."""
@@ -59,7 +59,7 @@ class Source:
     def excerpt(self, span: Span) -> str:
         """The line in which a span begins, and carets below as much of it as is on that line.
 
-        >>> print(Source("x = sun(y)").excerpt(Span(4, 7)))
+        >>> print(SourceText("x = sun(y)").excerpt(Span(4, 7)))
         x = sun(y)
             ^^^
         """

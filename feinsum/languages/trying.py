@@ -22,7 +22,7 @@ _SLACK = 256
 
 
 @dataclass(frozen=True)
-class Trial:
+class TryOutcome:
     """What came out.
 
     :ivar built: what ran.
@@ -53,7 +53,7 @@ def try_out(
     seed: int = 0,
     check: bool = False,
     timed: bool = False,
-) -> Trial:
+) -> TryOutcome:
     """Run a function once, and again to time it.
 
     :param arguments: arrays and numbers; what is not among them is random.
@@ -76,7 +76,7 @@ def try_out(
         wanted = program.interpret(found.name, count=count, **built.sizes, **expected)
         pairs = zip(made.items(), wanted if len(names) > 1 else (wanted,), strict=True) if names else ()
         deviation = max((_deviation(name, found, other) for (name, found), other in pairs), default=0.0)
-    return Trial(built, made, deviation, _timed(built, before, count) if before is not None else ())
+    return TryOutcome(built, made, deviation, _timed(built, before, count) if before is not None else ())
 
 
 def _timed(built: Built, arguments: Mapping[str, Any], count: int | None) -> tuple[float, ...]:

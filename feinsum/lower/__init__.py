@@ -27,9 +27,9 @@ from feinsum.arrays import CONSTANT_PREFIXES
 from feinsum.contraction import ContractionSchedule, fused_schedule
 from feinsum.einsum import Array, BatchedEinsum, require_einsum
 from feinsum.errors import SubscriptError
-from feinsum.lower.epilogue import Finish, scalar_arguments, with_functions
-from feinsum.lower.rules import keep_apart
-from feinsum.lower.steps import Length, Steps, fresh_name, read
+from feinsum.lower.epilogue_expressions import OutputEpilogue, scalar_arguments, with_functions
+from feinsum.lower.schedule_steps import Length, Steps, fresh_name, read_element
+from feinsum.lower.substitution_rules import keep_apart
 
 KERNEL_NAME = "feinsum"
 LANGUAGE_VERSION = (2018, 2)
@@ -70,13 +70,13 @@ def generate_loopy(
     taken = names_of(e) | set(sum_names(e))
     rules, names = _operand_rules(e, taken)
     outputs = sum_names(e) if unfinished else e.output_names
-    finishes = [] if unfinished else [Finish.of_output(e, k) for k in range(len(e.output_names))]
+    finishes = [] if unfinished else [OutputEpilogue.of_output(e, k) for k in range(len(e.output_names))]
     steps = Steps(names, outputs, e.row_dtypes, lengths, taken, finishes=finishes, inline=inline)
     steps.add(schedule)
     t_unit = lp.make_kernel(
         steps.domains,
         [*rules, *steps.new_rules, *steps.instructions],
-        [*_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
+        [*_lowered_arguments(e, steps, np.dtype(index_dtype)), *steps.temporaries],
         name=KERNEL_NAME,
         target=target or lp.PyOpenCLTarget(),
         index_dtype=np.dtype(index_dtype),
@@ -103,7 +103,7 @@ def sum_names(e: BatchedEinsum) -> tuple[str, ...]:
     )
 
 
-def _arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
+def _lowered_arguments(e: BatchedEinsum, steps: Steps, index_dtype: np.dtype[Any]) -> list[Any]:
     inputs = [lp.GlobalArg(a.name, dtype=a.dtype, shape=steps.shape(at)) for a, at in e.array_indices.items()]
     shape = steps.shape(e.indexing.output)
     outputs = [
@@ -131,7 +131,7 @@ def _operand_rules(e: BatchedEinsum, taken: set[str]) -> tuple[list[lp.Substitut
         for k, entry in enumerate(row):
             if (k, entry, dtype) not in rules:
                 formal = tuple(f"{stem}{axis}" for axis in range(len(entry[0].shape)))
-                reads = tuple(_converted(a, tuple(map(Variable, formal)), dtype) for a in entry)
+                reads = tuple(_converted_read(a, tuple(map(Variable, formal)), dtype) for a in entry)
                 name = fresh_name(_rule_name("_".join(a.name for a in entry), k), taken)
                 value = reads[0] if len(reads) == 1 else Product(reads)
                 rules[k, entry, dtype] = keep_apart(lp.SubstitutionRule(name, formal, value), known)
@@ -148,12 +148,12 @@ def _rule_name(stem: str, k: int) -> str:
     return f"op_{name}" if name.startswith(CONSTANT_PREFIXES) else name
 
 
-def _converted(a: Array, at: tuple[Variable, ...], dtype: np.dtype[Any]) -> Any:
+def _converted_read(a: Array, at: tuple[Variable, ...], dtype: np.dtype[Any]) -> Any:
     """The read of an array, converted where C would compute in another type than numpy does.
 
     A real factor of a complex product stays real, which halves the work.
     """
     if np.issubdtype(dtype, np.complexfloating) and not np.issubdtype(a.dtype, np.complexfloating):
         dtype = np.empty(0, dtype).real.dtype
-    value = read(a.name, at)
+    value = read_element(a.name, at)
     return value if a.dtype == dtype else TypeCast(dtype, value)

@@ -1,6 +1,6 @@
 """Matching: recognising batched einsums in loopy kernels, or saying why there is none.
 
-:mod:`feinsum.match.grammar` defines the grammar; the matcher is the inverse of :mod:`feinsum.lower`.
+:mod:`feinsum.match.einsum_grammar` defines the grammar; the matcher is the inverse of :mod:`feinsum.lower`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from feinsum.match.epilogues import match_einsum
 from feinsum.match.extract import extract_operands
 from feinsum.match.fence import fence
 from feinsum.match.find import find_einsums
-from feinsum.match.finished import match_finished
-from feinsum.match.finishing import Finishing, set_aside
+from feinsum.match.finished_sums import match_finished
 from feinsum.match.isolate import isolate, without_others
 from feinsum.match.match import Match
 from feinsum.match.parting import leave_together, part_match
 from feinsum.match.returned import why_another
 from feinsum.match.signed import sign_lengths
 from feinsum.match.spread import spread_loops
+from feinsum.match.stored_functions import Finishing, set_aside
 
 __all__ = [
     "Finishing",

@@ -65,21 +65,21 @@ def _fit(e: BatchedEinsum, seen: BatchedEinsum) -> Iterator[dict[str, Axis]]:
     """Lengths for every index of `e` such that it could be `seen`.
 
     Outputs are not transposed, so the length of an output index is that of the index at the same place; those of summed
-    indices are tried, among summed indices that play the same role.
+    indices are tried, among summed indices of the same role.
     """
     if len(e.indexing.output) != len(seen.indexing.output):
         return
     groups = {letter: group for group in e.equal_long_axes for letter in group}
     wanted: dict[str, Axis] = {}
     for letter, other in zip(e.indexing.output, seen.indexing.output, strict=True):
-        if not _fits(e.index_sizes[letter], seen.index_sizes[other], wanted, groups.get(letter, letter)):
+        if not _fits_axis(e.index_sizes[letter], seen.index_sizes[other], wanted, groups.get(letter, letter)):
             return
     supply = Counter((_role(seen, letter), seen.index_sizes[letter]) for letter in seen.indexing.summed)
-    for lengths in _assign(e, e.indexing.summed, supply, wanted, groups):
+    for lengths in _assign_lengths(e, e.indexing.summed, supply, wanted, groups):
         yield {letter: lengths[groups.get(letter, letter)] for letter in e.indexing.indices}
 
 
-def _assign(
+def _assign_lengths(
     e: BatchedEinsum, letters: str, supply: Counter[Any], wanted: dict[str, Axis], groups: Mapping[str, str]
 ) -> Iterator[dict[str, Axis]]:
     """Lengths for the summed indices in `letters` from those that are left, in every way that differs."""
@@ -89,11 +89,11 @@ def _assign(
     letter, role = letters[0], _role(e, letters[0])
     for key in [key for key, left in supply.items() if left and key[0] == role]:
         extended = dict(wanted)
-        if _fits(e.index_sizes[letter], key[1], extended, groups.get(letter, letter)):
-            yield from _assign(e, letters[1:], supply - Counter([key]), extended, groups)
+        if _fits_axis(e.index_sizes[letter], key[1], extended, groups.get(letter, letter)):
+            yield from _assign_lengths(e, letters[1:], supply - Counter([key]), extended, groups)
 
 
-def _fits(axis: Axis, length: Axis, wanted: dict[str, Axis], group: str) -> bool:
+def _fits_axis(axis: Axis, length: Axis, wanted: dict[str, Axis], group: str) -> bool:
     """Whether an index with this axis may have that length, which is then noted for all indices equal to it."""
     if isinstance(axis, int) and axis != length:
         return False
@@ -117,16 +117,16 @@ def _difference(e: BatchedEinsum, seen: BatchedEinsum) -> str:
         if wanted != found:
             return f"it has {found} {what}, not {wanted}"
     if not is_isomorphic(
-        _skeleton(e, dict.fromkeys(e.indexing.indices, 1)), _skeleton(seen, dict.fromkeys(seen.indexing.indices, 1))
+        _single_row(e, dict.fromkeys(e.indexing.indices, 1)), _single_row(seen, dict.fromkeys(seen.indexing.indices, 1))
     ):
         return "the subscripts differ"
-    target = _skeleton(seen, seen.index_sizes)
-    if not any(is_isomorphic(_skeleton(e, lengths), target) for lengths in _fit(e, seen)):
+    target = _single_row(seen, seen.index_sizes)
+    if not any(is_isomorphic(_single_row(e, lengths), target) for lengths in _fit(e, seen)):
         return "the lengths of axes differ"
     return "the arrays, their element types or their places in the rows differ"
 
 
-def _skeleton(e: BatchedEinsum, lengths: Mapping[str, Axis]) -> BatchedEinsum:
+def _single_row(e: BatchedEinsum, lengths: Mapping[str, Axis]) -> BatchedEinsum:
     """One row of the einsum with an array of its own for each operand, all of one type."""
     row = tuple(
         (Array(f"operand_{k}", tuple(lengths[letter] for letter in letters), np.dtype(np.float64)),)

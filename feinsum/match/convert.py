@@ -15,8 +15,8 @@ import numpy as np
 from loopy.symbolic import TypeCast
 
 from feinsum.match.inference import Inference
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import Match
-from feinsum.match.source import Source
 
 
 def convert_operands(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
@@ -25,9 +25,9 @@ def convert_operands(t_unit: lp.TranslationUnit, match: Match) -> lp.Translation
     :param match: with substitution rules of its own; see :func:`feinsum.match.isolate`.
     """
     targets = _find_targets(match)
-    if all(a.dtype in (target, _real(target)) for rule, target in targets.items() for a in _arrays(match, rule)):
+    if all(a.dtype in (target, _real(target)) for rule, target in targets.items() for a in _arrays_of_rule(match, rule)):
         return t_unit
-    source = Source(t_unit, t_unit[match.kernel_name])
+    source = SourceKernel(t_unit, t_unit[match.kernel_name])
     inference = Inference(source)
     rules = dict(source.kernel.substitutions)
     for name, target in targets.items():
@@ -47,7 +47,7 @@ def _find_targets(match: Match) -> dict[str, np.dtype[Any]]:
     return {rule: dtypes.pop() for rule, dtypes in found.items() if len(dtypes) == 1}
 
 
-def _arrays(match: Match, rule: str) -> list[Any]:
+def _arrays_of_rule(match: Match, rule: str) -> list[Any]:
     """The arrays that a rule stands for."""
     rows = zip(match.rules, match.einsum.args, strict=True)
     return [a for names, entries in rows for name, entry in zip(names, entries, strict=True) if name == rule for a in entry]

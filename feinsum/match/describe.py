@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from feinsum.einsum import Array, Axis, BatchedEinsum, array, is_identifier
 from feinsum.match.domain import Length
-from feinsum.match.grammar import Row
-from feinsum.match.operands import Operand
-from feinsum.match.rows import Correspondence
+from feinsum.match.einsum_grammar import Row
+from feinsum.match.row_groups import Correspondence
+from feinsum.match.row_operands import RowOperand
 from feinsum.subscripts import INDEX_LETTERS, Subscripts
 
 
@@ -28,9 +28,11 @@ class Description:
     axes: Mapping[str, str]
 
 
-def describe(first: Row, operands: Sequence[Sequence[Operand]], correspondences: Sequence[Correspondence]) -> Description:
+def describe_rows(
+    first: Row, operands: Sequence[Sequence[RowOperand]], correspondences: Sequence[Correspondence]
+) -> Description:
     """The batched einsum of rows with these operands, each of which corresponds to the first."""
-    names = _Names()
+    names = _EinsumNames()
     axes = {length: names.axis(length) for length in dict.fromkeys(first.lengths.values())}
     matrix = []
     shapes = [tuple(axes[first.lengths[iname]] for iname in at) for _, at in first.calls]
@@ -46,7 +48,7 @@ def describe(first: Row, operands: Sequence[Sequence[Operand]], correspondences:
     return Description(BatchedEinsum(indexing, tuple(matrix)), letters, names.sources, long_axes)
 
 
-class _Names:
+class _EinsumNames:
     """Names of arrays and long axes: those of the kernel where they are valid and free, others like them elsewhere.
 
     :ivar sources: array -> what it is in the kernel.
@@ -64,7 +66,7 @@ class _Names:
         words = length.replace("+", "plus").replace("-", "minus ").replace("*", " times ")
         return self._fresh("_".join(words.split()), "length")
 
-    def entry(self, operand: Operand, shape: tuple[Axis, ...]) -> tuple[Array, ...]:
+    def entry(self, operand: RowOperand, shape: tuple[Axis, ...]) -> tuple[Array, ...]:
         """The arrays of one operand, in order of name."""
         found = []
         for name, dtype in operand.arrays:

@@ -12,7 +12,7 @@ from loopy.diagnostic import LoopyError
 from pymbolic import evaluate, parse
 
 from feinsum.errors import MatchError, ShapeError
-from feinsum.match.source import Source
+from feinsum.match.kernel_source import SourceKernel
 
 Length = int | str
 """A number, or an affine expression of parameters as text: ``n``, ``2*n + m - 1``."""
@@ -20,7 +20,7 @@ Length = int | str
 SET, PARAM = isl.dim_type.set, isl.dim_type.param
 
 
-def find_lengths(source: Source, inames: Iterable[str]) -> dict[str, Length]:
+def find_lengths(source: SourceKernel, inames: Iterable[str]) -> dict[str, Length]:
     """The length of each iname, if their domain is a hypercube from zero.
 
     :raises MatchError: saying which iname is triangular, offset, strided, empty or bounded by data.
@@ -28,11 +28,11 @@ def find_lengths(source: Source, inames: Iterable[str]) -> dict[str, Length]:
     wanted = frozenset(inames)
     if not wanted:
         return {}
-    whole = _domain(source, wanted)
+    whole = _assumed_domain(source, wanted)
     domain = whole.project_out_except(sorted(wanted), [SET])
     if domain.is_empty():
-        raise MatchError(f"the domain of {_list(wanted)} is empty")
-    lengths = _lengths(source, domain)
+        raise MatchError(f"the domain of {_listed_inames(wanted)} is empty")
+    lengths = _domain_lengths(source, domain)
     # Projecting away an iname of length m leaves the condition m >= 1 behind, which is no condition on the others.
     if not (_is_cube(source, domain) or _is_cube(source, whole)):
         raise MatchError(_irregularity(domain, lengths))
@@ -64,36 +64,36 @@ def write_cube(lengths: Mapping[str, Length]) -> str:
     return f"[{', '.join(parameters)}] -> {{ [{', '.join(lengths)}] : {bounds} }}"
 
 
-def _domain(source: Source, inames: frozenset[str]) -> Any:
+def _assumed_domain(source: SourceKernel, inames: frozenset[str]) -> Any:
     """The values of the inames, and of others in the same domains, under the assumptions of the kernel."""
     try:
         domain = source.kernel.get_inames_domain(inames).to_set()
     except LoopyError as error:
-        raise MatchError(f"{_list(inames)} have no domain in common: {error}") from None
+        raise MatchError(f"{_listed_inames(inames)} have no domain in common: {error}") from None
     for home in sorted({source.kernel.get_home_domain_index(iname) for iname in inames}):
         for name in source.kernel.domains[home].get_var_names(PARAM):
             if name not in inames and not source.is_parameter(name):
                 raise MatchError(
-                    f"the domain of {_list(inames)} is bounded by '{name}', which is known only inside the kernel;"
+                    f"the domain of {_listed_inames(inames)} is bounded by '{name}', which is known only inside the kernel;"
                     " a length is a number or an affine expression of value arguments"
                 )
     return domain.intersect_params(source.kernel.assumptions.to_set())
 
 
-def _is_cube(source: Source, domain: Any) -> bool:
+def _is_cube(source: SourceKernel, domain: Any) -> bool:
     try:
-        cube = isl.Set(write_cube(_lengths(source, domain)))
+        cube = isl.Set(write_cube(_domain_lengths(source, domain)))
     except MatchError:
         return False
     return bool(domain.is_equal(cube.intersect_params(source.kernel.assumptions.to_set())))
 
 
-def _lengths(source: Source, domain: Any) -> dict[str, Length]:
+def _domain_lengths(source: SourceKernel, domain: Any) -> dict[str, Length]:
     assumed = source.kernel.assumptions.to_set()
-    return {iname: _length(domain, k, iname, assumed) for k, iname in enumerate(domain.get_var_names(SET))}
+    return {iname: _dimension_length(domain, k, iname, assumed) for k, iname in enumerate(domain.get_var_names(SET))}
 
 
-def _length(domain: Any, k: int, iname: str, assumed: Any) -> Length:
+def _dimension_length(domain: Any, k: int, iname: str, assumed: Any) -> Length:
     """One more than the largest value of dimension k, as short as what is assumed of the parameters lets it be."""
     try:
         # Where n is assumed to be a multiple of 16, isl says n - n mod 16 for n.
@@ -125,7 +125,7 @@ def _irregularity(domain: Any, lengths: Mapping[str, Length]) -> str:
     for k, (iname, length) in enumerate(lengths.items()):
         first = domain.dim_min(k).coalesce().get_pieces()
         if any(not start.is_cst() or start.get_constant_val().to_python() != 0 for _, start in first):
-            starts = " or ".join(_plain(start) for _, start in first)
+            starts = " or ".join(_plain_affine(start) for _, start in first)
             return f"iname '{iname}' starts at {starts}, not at 0; shift it with loopy.affine_map_inames"
         if not _covers(domain, {iname: length}):
             return f"iname '{iname}' skips values between 0 and {length}; give its loop the stride one"
@@ -133,7 +133,7 @@ def _irregularity(domain: Any, lengths: Mapping[str, Length]) -> str:
         if not _covers(domain, {iname: lengths[iname] for iname in pair}):
             return f"the bounds of inames '{pair[0]}' and '{pair[1]}' depend on each other, so they span no rectangle"
     return (
-        f"the domain of {_list(lengths)} holds for some values of the parameters only; "
+        f"the domain of {_listed_inames(lengths)} holds for some values of the parameters only; "
         "state the condition as an assumption of the kernel (loopy.assume)"
     )
 
@@ -144,9 +144,9 @@ def _covers(domain: Any, lengths: Mapping[str, Length]) -> bool:
     return bool(isl.Set(write_cube(lengths)).intersect_params(domain.params()).is_subset(projected))
 
 
-def _plain(aff: Any) -> str:
+def _plain_affine(aff: Any) -> str:
     return re.sub(r".*\[\((.*)\)\].*", r"\1", str(aff))
 
 
-def _list(inames: Iterable[str]) -> str:
+def _listed_inames(inames: Iterable[str]) -> str:
     return ", ".join(f"'{iname}'" for iname in sorted(inames))

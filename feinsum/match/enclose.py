@@ -22,8 +22,8 @@ from pymbolic.primitives import Subscript, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match.domain import Length, find_parameters, write_cube
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.signed import sign_lengths
-from feinsum.match.source import Source
 
 
 def add_loop(
@@ -45,8 +45,8 @@ def add_loop(
     :raises MatchError: if a name is taken or not there, the kernel has barriers, or an array is not contiguous, is read
         behind a substitution rule, or is written and not among `arrays`.
     """
-    source = Source.of(t_unit, kernel_name)
-    _check(source, iname, arrays)
+    source = SourceKernel.of(t_unit, kernel_name)
+    _check_new_loop(source, iname, arrays)
     kernel = source.kernel
     arguments = [_with_axis(arg, length) if arg.name in arrays else arg for arg in kernel.args]
     known = {arg.name for arg in arguments}
@@ -64,7 +64,7 @@ def add_loop(
     return sign_lengths(t_unit.with_kernel(changed))
 
 
-def _check(source: Source, iname: str, arrays: Collection[str]) -> None:
+def _check_new_loop(source: SourceKernel, iname: str, arrays: Collection[str]) -> None:
     kernel = source.kernel
     if isinstance(arrays, str):
         raise MatchError(f"arrays is the text '{arrays}'; give the names of arrays, for example ['{arrays}']")

@@ -33,12 +33,12 @@ from feinsum.arrays import Array, Axis, is_identifier
 from feinsum.elementwise import COMPARISONS, FUNCTIONS, NAMED
 from feinsum.epilogue import Epilogue, check_types, tree
 from feinsum.errors import DTypeError, MatchError
-from feinsum.lower.epilogue import IN_LOOPY
-from feinsum.match.finished import match_finished, split, split_several
-from feinsum.match.finishing import PRESENT, VALUE, Finishing, place, value_of, with_instructions
-from feinsum.match.grammar import Rule, refuse
+from feinsum.lower.epilogue_expressions import IN_LOOPY
+from feinsum.match.einsum_grammar import Rule, refuse
+from feinsum.match.finished_sums import match_finished, split_finished, split_several
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import Match, choose_instructions, match_bare
-from feinsum.match.source import Source
+from feinsum.match.stored_functions import PRESENT, VALUE, Finishing, output_placeholder, value_of, with_instructions
 
 _NAMES = {name: row.name for row in (*NAMED.values(), FUNCTIONS["**"]) for name in (row.name, row.numpy, row.opencl)} | {
     known: name for name, known in IN_LOOPY.items()
@@ -63,10 +63,10 @@ def match_einsum(
     """
     if not epilogues:
         return match_bare(t_unit, kernel_name, insn_match)
-    return with_epilogues(t_unit, match_finished(t_unit, kernel_name, insn_match))
+    return match_with_epilogues(t_unit, match_finished(t_unit, kernel_name, insn_match))
 
 
-def find_whole(source: Source) -> list[Match]:
+def find_whole(source: SourceKernel) -> list[Match]:
     """The matches of instructions that make one output of several sums."""
     found = []
     for insn in choose_instructions(source, None):
@@ -78,13 +78,13 @@ def find_whole(source: Source) -> list[Match]:
     return found
 
 
-def set_all_aside(source: Source) -> tuple[lp.TranslationUnit, dict[str, Finishing]]:
+def set_all_aside(source: SourceKernel) -> tuple[lp.TranslationUnit, dict[str, Finishing]]:
     """The kernel whose instructions store their sums alone where the functions of them are epilogues, and those
     functions."""
     bare, found = {}, {}
     for insn in choose_instructions(source, None):
         try:
-            value, finishing = split(source, insn)
+            value, finishing = split_finished(source, insn)
             if finishing is not None:
                 match_einsum(source.t_unit, source.kernel.name, f"id:{insn.id}", epilogues=True)
                 bare[insn.id], found[insn.id] = insn.copy(expression=value), finishing
@@ -93,14 +93,14 @@ def set_all_aside(source: Source) -> tuple[lp.TranslationUnit, dict[str, Finishi
     return with_instructions(source.t_unit, source.kernel, bare), found
 
 
-def with_epilogues(t_unit: lp.TranslationUnit, match: Match) -> Match:
+def match_with_epilogues(t_unit: lp.TranslationUnit, match: Match) -> Match:
     """The match with the functions of its sums as epilogues.
 
     :raises MatchError: if a function is no epilogue, or needs numbers of a wider type than the output's.
     """
     if not match.makes_more:
         return match
-    reader = _Reader(Source.of(t_unit, match.kernel_name), match)
+    reader = _EpilogueReader(SourceKernel.of(t_unit, match.kernel_name), match)
     found: list[Epilogue | None] = []
     rows = list(zip(match.insn_ids, match.outputs, match.einsum.dtypes, strict=True))
     for insn_id, output, dtype in rows[:1] if match.combines else rows:
@@ -116,13 +116,13 @@ def with_epilogues(t_unit: lp.TranslationUnit, match: Match) -> Match:
     return replace(match, epilogues=tuple(found), arrays={**match.arrays, **reader.sources})
 
 
-class _Reader:
+class _EpilogueReader:
     """Reads expressions as epilogues; arrays that the einsum has too keep the name they have there.
 
     :ivar sources: array that an epilogue alone reads -> array of the kernel.
     """
 
-    def __init__(self, source: Source, match: Match) -> None:
+    def __init__(self, source: SourceKernel, match: Match) -> None:
         self._source, self._match = source, match
         plain = {a.name: a for a in match.einsum.arrays}
         self._known = {own: plain[name] for name, own in match.arrays.items() if source.is_array(own)}
@@ -146,29 +146,31 @@ class _Reader:
             case bool() | complex() | np.complexfloating():
                 raise MatchError(f"it has the constant {value}")
             case int() | float() | np.integer() | np.floating():
-                return tree.Number(value.item() if isinstance(value, np.generic) else value)
+                return tree.EpilogueNumber(value.item() if isinstance(value, np.generic) else value)
             case Sum() | Product() | LogicalAnd() | LogicalOr() | Min() | Max():
                 return self._fold(value)
             case Quotient():
-                return tree.Call("/", (self._node(value.numerator), self._node(value.denominator)))
+                return tree.EpilogueCall("/", (self._node(value.numerator), self._node(value.denominator)))
             case Power():
-                return tree.Call("**", (self._node(value.base), self._node(value.exponent)))
+                return tree.EpilogueCall("**", (self._node(value.base), self._node(value.exponent)))
             case LogicalNot():
-                return tree.Call("not", (self._node(value.child),))
+                return tree.EpilogueCall("not", (self._node(value.child),))
             case If():
-                return tree.Call("where", tuple(map(self._node, (value.condition, value.then, value.else_))))
+                return tree.EpilogueCall("where", tuple(map(self._node, (value.condition, value.then, value.else_))))
             case Comparison():
                 operator = str(getattr(value.operator, "value", value.operator))
                 if operator in COMPARISONS:
-                    return tree.Call(operator, (self._node(value.left), self._node(value.right)))
+                    return tree.EpilogueCall(operator, (self._node(value.left), self._node(value.right)))
         return self._call(value)
 
     def _fold(self, value: Any) -> tree.Node:
         names = {Sum: "+", Product: "*", LogicalAnd: "and", LogicalOr: "or", Min: "min", Max: "max"}
         first, *others = map(self._node, value.children)
         for other in others:
-            negative = isinstance(value, Product) and first == tree.Number(-1)
-            first = tree.Call("neg", (other,)) if negative else tree.Call(names[type(value)], (first, other))
+            negative = isinstance(value, Product) and first == tree.EpilogueNumber(-1)
+            first = (
+                tree.EpilogueCall("neg", (other,)) if negative else tree.EpilogueCall(names[type(value)], (first, other))
+            )
         return first
 
     def _call(self, value: Any) -> tree.Node:
@@ -180,7 +182,7 @@ class _Reader:
         if isinstance(value, Call):
             name = _NAMES.get(value.function.name)
             if name is not None and len(value.parameters) == FUNCTIONS[name].arity:
-                return tree.Call(name, tuple(map(self._node, value.parameters)))
+                return tree.EpilogueCall(name, tuple(map(self._node, value.parameters)))
             raise MatchError(f"it calls '{value.function.name}', which is no function of epilogues")
         kind = "another sum" if isinstance(value, Reduction) else f"{value}"
         raise MatchError(f"it has {kind}, which no epilogue has")
@@ -194,10 +196,10 @@ class _Reader:
             return tree.Present()
         name = value.aggregate.name if isinstance(value, Subscript) else value.name
         if isinstance(value, Variable) and self._source.is_parameter(name):
-            return tree.Scalar(name)
+            return tree.EpilogueScalar(name)
         index = value.index_tuple if isinstance(value, Subscript) else ()
         output = self._match.einsum.indexing.output
-        places = [place(k) for k in range(len(output))]
+        places = [output_placeholder(k) for k in range(len(output))]
         axes = tuple(places.index(at) for at in index)
         return tree.Read(self._array(name, tuple(self._match.einsum.index_sizes[output[k]] for k in axes)), axes)
 

@@ -22,13 +22,13 @@ import loopy as lp
 
 from feinsum.errors import MatchError
 from feinsum.match.domain import write_cube
+from feinsum.match.einsum_grammar import refuse_guarded
 from feinsum.match.epilogues import match_einsum
 from feinsum.match.factors import Factors
-from feinsum.match.grammar import refuse_guarded
-from feinsum.match.group import Reader
+from feinsum.match.group import RowReader
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import choose_instructions
-from feinsum.match.normalize import normalize
-from feinsum.match.source import Source
+from feinsum.match.normalize import normalize_kernel
 from feinsum.match.sums import Rewritten, Sums, find_reductions
 
 _log = logging.getLogger(__name__)
@@ -69,11 +69,13 @@ def extract_operands(
         rows of one batched einsum, all stay.
     :raises MatchError: saying why an instruction chosen by `insn_match` is no einsum even so.
     """
-    given, refused, done = Source.of(t_unit, kernel_name), dict[str, str](), dict[str, str]()
+    given, refused, done = SourceKernel.of(t_unit, kernel_name), dict[str, str](), dict[str, str]()
     chosen = {insn.id for insn in choose_instructions(given, insn_match)}
-    source = Source.of(normalize(given, None if insn_match is None else chosen, done, refused), given.kernel.name)
+    source = SourceKernel.of(
+        normalize_kernel(given, None if insn_match is None else chosen, done, refused), given.kernel.name
+    )
     wanted = insn_match is not None
-    found, rules = _rewrite(source, chosen, done, wanted, epilogues=epilogues)
+    found, rules = _rewrite_instructions(source, chosen, done, wanted, epilogues=epilogues)
     rewritten, used = _accept(source, found, rules, refused, wanted)
     if reasons is not None:
         reasons.update(refused)
@@ -82,13 +84,13 @@ def extract_operands(
     if not changed and not (done and rewritten):
         return t_unit
     if changes is not None:
-        changes.update(done | {name: _describe(made, done.get(name)) for name, made in changed.items()})
+        changes.update(done | {name: _describe_change(made, done.get(name)) for name, made in changed.items()})
     rules = {name: rule for name, rule in rules.items() if name in used or source.is_rule(name)}
-    return source.t_unit.with_kernel(_replace(source.kernel.copy(substitutions=rules), rewritten))
+    return source.t_unit.with_kernel(_replace_instructions(source.kernel.copy(substitutions=rules), rewritten))
 
 
-def _rewrite(
-    source: Source, chosen: set[str], made: Collection[str], wanted: bool, *, epilogues: bool
+def _rewrite_instructions(
+    source: SourceKernel, chosen: set[str], made: Collection[str], wanted: bool, *, epilogues: bool
 ) -> tuple[dict[str, Rewritten], dict[str, lp.SubstitutionRule]]:
     """The replacements of instructions, and all rules; of sums and statements `made` here if not all are `wanted`."""
     factors = Factors(source)
@@ -107,12 +109,12 @@ def _rewrite(
     return found, {**source.kernel.substitutions, **factors.rules}
 
 
-def _is_finished(source: Source, made: Rewritten, factors: Factors) -> bool:
+def _is_finished(source: SourceKernel, made: Rewritten, factors: Factors) -> bool:
     """Whether the rest of an instruction is an epilogue."""
     rules = {**source.kernel.substitutions, **factors.rules}
     ids = {insn.id for insn in source.kernel.instructions}
     kernel = source.kernel.copy(substitutions=rules, domains=_domains(source.kernel, [made]))
-    kernel = _replace(kernel, {insn.id: made for insn in made.rest if insn.id in ids})
+    kernel = _replace_instructions(kernel, {insn.id: made for insn in made.rest if insn.id in ids})
     try:
         match_einsum(source.t_unit.with_kernel(kernel), kernel.name, f"id:{made.rest[0].id}", epilogues=True)
     except MatchError as error:
@@ -122,7 +124,7 @@ def _is_finished(source: Source, made: Rewritten, factors: Factors) -> bool:
 
 
 def _accept(
-    source: Source,
+    source: SourceKernel,
     found: Mapping[str, Rewritten],
     rules: Mapping[str, lp.SubstitutionRule],
     refused: MutableMapping[str, str],
@@ -132,9 +134,9 @@ def _accept(
 
     :raises MatchError: for the first that is not, if all are `wanted`.
     """
-    changed = _replace(source.kernel.copy(substitutions=dict(rules)), found)
+    changed = _replace_instructions(source.kernel.copy(substitutions=dict(rules)), found)
     t_unit = source.t_unit.with_kernel(changed)
-    reader = Reader(Source.of(t_unit, source.kernel.name))
+    reader = RowReader(SourceKernel.of(t_unit, source.kernel.name))
     accepted, used = dict[str, Rewritten](), set[str]()
     for insn_id, made in found.items():
         try:
@@ -158,7 +160,7 @@ def _accept(
     return accepted, used
 
 
-def _describe(made: Rewritten, before: str | None) -> str:
+def _describe_change(made: Rewritten, before: str | None) -> str:
     """The change of an instruction."""
     text = "its factors are substitution rules"
     if made.finished and not made.einsums:
@@ -169,7 +171,7 @@ def _describe(made: Rewritten, before: str | None) -> str:
     return f"{before}; {text}" if before else text
 
 
-def _replace(kernel: lp.LoopKernel, rewritten: Mapping[str, Rewritten]) -> lp.LoopKernel:
+def _replace_instructions(kernel: lp.LoopKernel, rewritten: Mapping[str, Rewritten]) -> lp.LoopKernel:
     """The kernel with the instructions, arrays and loops that take the place of its own."""
     instructions: list[Any] = []
     for insn in kernel.instructions:

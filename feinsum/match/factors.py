@@ -23,8 +23,8 @@ from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Quotient, Subscript, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.expressions import Uses, find_uses, plain_names
-from feinsum.match.source import Source
+from feinsum.match.expression_uses import Uses, find_uses, plain_names
+from feinsum.match.kernel_source import SourceKernel
 
 
 def is_sum(value: Any) -> bool:
@@ -33,7 +33,7 @@ def is_sum(value: Any) -> bool:
 
 
 @dataclass
-class _Term:
+class _FactoredSummand:
     """A summand, taken apart: ``Π factors * Π numerators / Π denominators``, the last two constant."""
 
     factors: list[Any] = field(default_factory=list)
@@ -44,7 +44,7 @@ class _Term:
 class Factors:
     """The rules made for factors of one kernel; equal operands at equal places share one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceKernel) -> None:
         self._source = source
         self.fresh = source.kernel.get_var_name_generator()
         self._known: dict[object, str] = {}
@@ -55,7 +55,7 @@ class Factors:
         value: Any = getattr(insn, "expression", None)
         if not isinstance(insn, lp.Assignment) or len(find_uses(value).reductions) != is_sum(value):
             return insn
-        term = _Term()
+        term = _FactoredSummand()
         self._split(value.expr if is_sum(value) else value, term)
         constants = [*term.numerators, *term.denominators]
         if not term.factors or (not constants and all(map(self._is_invocation, term.factors))):
@@ -71,7 +71,7 @@ class Factors:
             product = Reduction(value.operation, value.inames, product, value.allow_simultaneous)
         return insn.copy(expression=product)
 
-    def _split(self, expression: Any, term: _Term) -> None:
+    def _split(self, expression: Any, term: _FactoredSummand) -> None:
         """Take a product apart into factors and constants."""
         if isinstance(expression, Product):
             for child in expression.children:
@@ -114,7 +114,7 @@ class Factors:
             return factor
         facts = self._source.rule((factor.function if isinstance(factor, Call) else factor).name)
         arguments = factor.parameters if isinstance(factor, Call) else ()
-        return _substitute(facts.expression, dict(zip(facts.arguments, arguments, strict=True)))
+        return _substitute_names(facts.expression, dict(zip(facts.arguments, arguments, strict=True)))
 
     def _make_rule(self, k: int, factor: Any) -> Call:
         """The invocation of a rule for the factor at place k."""
@@ -157,7 +157,7 @@ class Factors:
 def _abstract(factor: Any, at: tuple[str, ...], formal: tuple[str, ...]) -> Any:
     """A factor in formal arguments; an index tuple that repeats an iname as a whole, ``a[i, i]`` as ``a[i0, i1]``."""
     if len(set(at)) == len(at):
-        return _substitute(factor, {name: Variable(new) for name, new in zip(at, formal, strict=True)})
+        return _substitute_names(factor, {name: Variable(new) for name, new in zip(at, formal, strict=True)})
     index = tuple(map(Variable, formal))
 
     def replace(expression: Any) -> Any:
@@ -166,11 +166,11 @@ def _abstract(factor: Any, at: tuple[str, ...], formal: tuple[str, ...]) -> Any:
     return SubstitutionMapper(replace)(factor)
 
 
-def _substitute(expression: Any, values: dict[str, Any]) -> Any:
+def _substitute_names(expression: Any, values: dict[str, Any]) -> Any:
     return SubstitutionMapper(make_subst_func(values))(expression)
 
 
-def _scale(factor: Any, term: _Term) -> Any:
+def _scale(factor: Any, term: _FactoredSummand) -> Any:
     """A factor with the constants of its term."""
     scaled = Product((*term.numerators, factor)) if term.numerators else factor
     for denominator in term.denominators:

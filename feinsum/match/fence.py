@@ -25,9 +25,9 @@ from loopy.kernel.data import ConcurrentTag
 from loopy.match import Id, Or
 
 from feinsum.errors import TransformError
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.neighbours import Neighbours
-from feinsum.match.rows import InstructionOrder
-from feinsum.match.source import Source
+from feinsum.match.row_groups import InstructionOrder
 
 
 class Fenced(Protocol):
@@ -50,7 +50,7 @@ def fence(t_unit: lp.TranslationUnit, match: Fenced) -> lp.TranslationUnit:
 
     :raises TransformError: naming the instructions and the array if loops cannot be parted at the einsum.
     """
-    source = Source(t_unit, t_unit[match.kernel_name])
+    source = SourceKernel(t_unit, t_unit[match.kernel_name])
     others = [insn for insn in source.kernel.instructions if insn.id not in match.insn_ids]
     if not others or match.kernel_name not in t_unit.entrypoints:
         return t_unit

@@ -8,13 +8,13 @@ from operator import or_
 import loopy as lp
 
 from feinsum.errors import MatchError
-from feinsum.match.epilogues import find_whole, set_all_aside, with_epilogues
-from feinsum.match.finished import with_finishing
+from feinsum.match.einsum_grammar import refuse_guarded
+from feinsum.match.epilogues import find_whole, match_with_epilogues, set_all_aside
+from feinsum.match.finished_sums import with_finishing
 from feinsum.match.flat import FlatStore
-from feinsum.match.grammar import refuse_guarded
-from feinsum.match.group import Group, Reader, Seen
+from feinsum.match.group import RowArrays, RowGroup, RowReader
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import Match, choose_instructions, to_match
-from feinsum.match.source import Source
 
 
 def find_einsums(
@@ -32,28 +32,28 @@ def find_einsums(
         itself.
     :raises MatchError: if there is no such kernel.
     """
-    source = Source.of(t_unit, kernel_name)
+    source = SourceKernel.of(t_unit, kernel_name)
     if not epilogues:
         return _find(source)
     bare, finishing = set_all_aside(source)
-    rows = _find(Source.of(bare, source.kernel.name))
-    found = [with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in rows]
+    rows = _find(SourceKernel.of(bare, source.kernel.name))
+    found = [match_with_epilogues(t_unit, with_finishing(source, match, finishing)) for match in rows]
     place = {insn.id: k for k, insn in enumerate(source.kernel.instructions)}
     whole = [match for match in find_whole(source) if not source.kernel.id_to_insn[match.insn_ids[0]].predicates]
     return tuple(sorted([*found, *whole], key=lambda match: place[match.insn_ids[0]]))
 
 
-def _find(source: Source) -> tuple[Match, ...]:
+def _find(source: SourceKernel) -> tuple[Match, ...]:
     """The einsums of sums that are stored as they are."""
-    reader = Reader(source)
-    groups: list[Group] = []
+    reader = RowReader(source)
+    groups: list[RowGroup] = []
     for insn in choose_instructions(source, None):
         if insn.tags_of_type(FlatStore):
             continue
         try:
             refuse_guarded(insn)
             seen = reader.read(insn)
-            alone = Group(reader, seen)
+            alone = RowGroup(reader, seen)
         except MatchError:
             continue
         if not any(_joins(seen, alone, group, groups) for group in groups):
@@ -61,7 +61,7 @@ def _find(source: Source) -> tuple[Match, ...]:
     return tuple(to_match(source, group) for group in groups)
 
 
-def _joins(seen: Seen, alone: Group, group: Group, groups: list[Group]) -> bool:
+def _joins(seen: RowArrays, alone: RowGroup, group: RowGroup, groups: list[RowGroup]) -> bool:
     """Add a row to a group if it belongs there."""
     if _is_circular(group, alone, groups):
         return False
@@ -72,7 +72,7 @@ def _joins(seen: Seen, alone: Group, group: Group, groups: list[Group]) -> bool:
     return True
 
 
-def _is_circular(group: Group, alone: Group, groups: list[Group]) -> bool:
+def _is_circular(group: RowGroup, alone: RowGroup, groups: list[RowGroup]) -> bool:
     """Whether with this row the group would have to come both before and after other groups."""
     mask, before = group.mask | alone.mask, group.before | alone.before
     others = [other for other in groups if other is not group]

@@ -13,8 +13,8 @@ from typing import Any
 from pymbolic.primitives import FloorDiv, Remainder, Variable
 from pytools.tag import Tag
 
+from feinsum.match.affine_indices import collect_affine
 from feinsum.match.domain import Length
-from feinsum.match.indices import collect_affine
 
 
 class FlatStore(Tag):  # type: ignore[misc]  # pytools is not typed
@@ -52,12 +52,12 @@ def unflatten(at: Sequence[Any], lengths: Mapping[str, Length], fresh: Callable[
         if len(ordered) == 1 and ordered[0][1] == 1:
             found.entries.append(entry)
             found.values[ordered[0][0]] = entry
-        elif not _add(found, ordered, lengths, fresh):
+        elif not _add_flat_axis(found, ordered, lengths, fresh):
             return None
     return found
 
 
-def _add(
+def _add_flat_axis(
     found: FlatIndex, ordered: list[tuple[str, int]], lengths: Mapping[str, Length], fresh: Callable[[str], str]
 ) -> bool:
     """Add one flat axis; False if its strides are not products of lengths."""

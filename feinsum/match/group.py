@@ -6,31 +6,31 @@ from dataclasses import dataclass
 from typing import Any
 
 from feinsum.match.domain import Length
-from feinsum.match.grammar import Row, Rule, read_row, refuse
+from feinsum.match.einsum_grammar import Row, Rule, read_row, refuse
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.neighbours import Neighbours
-from feinsum.match.operands import Operand, OperandReader
-from feinsum.match.rows import Correspondence, InstructionOrder, find_correspondence
-from feinsum.match.source import Source
+from feinsum.match.row_groups import Correspondence, InstructionOrder, find_correspondence
+from feinsum.match.row_operands import OperandReader, RowOperand
 
 
 @dataclass(frozen=True)
-class Seen:
+class RowArrays:
     """A row with the arrays behind its operands."""
 
     row: Row
-    operands: tuple[Operand, ...]
+    operands: tuple[RowOperand, ...]
 
 
-class Reader:
+class RowReader:
     """Reads the instructions of one kernel as rows."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceKernel) -> None:
         self.source = source
         self.order = InstructionOrder(source)
         self._operands = OperandReader(source)
         self._neighbours = Neighbours(source)
 
-    def read(self, insn: Any) -> Seen:
+    def read(self, insn: Any) -> RowArrays:
         """Read one instruction.
 
         :raises MatchError: naming the instruction, the rule of the grammar that it breaks, and the reason.
@@ -38,15 +38,15 @@ class Reader:
         row = read_row(self.source, insn)
         operands = self._operands.read(row)
         self._neighbours.check(row)
-        return Seen(row, operands)
+        return RowArrays(row, operands)
 
 
-class Group:
+class RowGroup:
     """Rows of one batched einsum; made with the first of them."""
 
-    def __init__(self, reader: Reader, first: Seen) -> None:
+    def __init__(self, reader: RowReader, first: RowArrays) -> None:
         self._reader = reader
-        self.members: list[Seen] = []
+        self.members: list[RowArrays] = []
         self.correspondences: list[Correspondence] = []
         self._written: dict[str, str] = {}
         self._read: dict[str, str] = {}
@@ -60,7 +60,7 @@ class Group:
         """The row whose inames and order of operands describe the group."""
         return self.members[0].row
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: RowArrays) -> None:
         """Add a row.
 
         :raises MatchError: if it computes another einsum than the rows there are, or is not independent of them.
@@ -84,7 +84,7 @@ class Group:
         self.mask |= self._reader.order.mask([insn_id])
         self.before |= self._reader.order.before(insn_id)
 
-    def _find_shapes(self, seen: Seen) -> dict[str, tuple[Length, ...]]:
+    def _find_shapes(self, seen: RowArrays) -> dict[str, tuple[Length, ...]]:
         """The shapes of the arrays of a row, which an array of another row or operand must have too."""
         shapes: dict[str, tuple[Length, ...]] = {}
         for operand, (_, at) in zip(seen.operands, seen.row.calls, strict=True):

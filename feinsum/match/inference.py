@@ -19,13 +19,13 @@ from loopy.types import NumpyType
 from pymbolic.primitives import Subscript
 
 from feinsum.errors import MatchError
-from feinsum.match.source import RuleFacts, Source
+from feinsum.match.kernel_source import RuleFacts, SourceKernel
 
 
 class Inference:
     """Infers the types of the substitution rules of one kernel; each once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceKernel) -> None:
         self._source = source
         self._known: dict[str, np.dtype[Any]] = {}
         self._resolved: lp.TranslationUnit | None = None
@@ -70,12 +70,12 @@ class Inference:
         if facts.uses.calls:
             t_unit = self._resolved = self._resolved or resolve_callables(t_unit)
         kernel = t_unit[self._source.kernel.name]
-        mapper = _Types(kernel, make_clbl_inf_ctx(t_unit.callables_table, frozenset()), typed)
+        mapper = _TypeInference(kernel, make_clbl_inf_ctx(t_unit.callables_table, frozenset()), typed)
         expand = SubstitutionRuleExpander(kernel.substitutions)
         return mapper(expand(kernel.substitutions[facts.name].expression), return_dtype_set=True)
 
 
-class _Types(TypeInferenceMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+class _TypeInference(TypeInferenceMapper):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
     def map_constant(self, expr: Any) -> list[NumpyType]:
         if isinstance(expr, np.generic):
             return [NumpyType(expr.dtype)]

@@ -28,13 +28,13 @@ from pymbolic.mapper.substitutor import make_subst_func
 from pymbolic.primitives import Call, Product, Variable
 
 from feinsum.errors import MatchError
-from feinsum.lower.rules import keep_apart, rule_value
+from feinsum.lower.substitution_rules import keep_apart, rule_value
 from feinsum.match.domain import find_lengths, write_cube
-from feinsum.match.expressions import find_uses
-from feinsum.match.grammar import find_factors
+from feinsum.match.einsum_grammar import find_factors
+from feinsum.match.expression_uses import find_uses
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import Match
-from feinsum.match.rows import rename_inames
-from feinsum.match.source import Source
+from feinsum.match.row_groups import rename_inames
 
 SET, PARAM = isl.dim_type.set, isl.dim_type.param
 
@@ -48,8 +48,8 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
     :param match: a match in this translation unit.
     :returns: the translation unit, and the match in its new names.
     """
-    t_unit = _with_offsets(_with_types(t_unit, match), match)
-    source = Source(t_unit, t_unit[match.kernel_name])
+    t_unit = _with_offsets(_with_inferred_types(t_unit, match), match)
+    source = SourceKernel(t_unit, t_unit[match.kernel_name])
     kernel = source.kernel
     others = [insn for insn in kernel.instructions if insn.id not in match.insn_ids]
     own_loops = _has_own_loops(source, match, others)
@@ -58,7 +58,7 @@ def isolate(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUni
         return t_unit, match
     loops = match.loops if own_loops else _name_loops(kernel, match)
     rewritten = {
-        insn_id: _rewrite(kernel.id_to_insn[insn_id], match, row, loops[row], own_rules[row])
+        insn_id: _rewrite_in_loops(kernel.id_to_insn[insn_id], match, row, loops[row], own_rules[row])
         for row, insn_id in enumerate(match.insn_ids)
     }
     changed = kernel.copy(
@@ -80,9 +80,9 @@ def without_others(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUn
     return t_unit.with_kernel(kernel.copy(instructions=rows)).with_entrypoints(frozenset([kernel.name]))
 
 
-def _with_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
+def _with_inferred_types(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUnit:
     """The kernel with the types of arrays that loopy infers written down: a transformation makes others like them."""
-    source = Source(t_unit, t_unit[match.kernel_name])
+    source = SourceKernel(t_unit, t_unit[match.kernel_name])
     kernel = source.kernel
 
     def typed(array: Any) -> Any:
@@ -114,7 +114,7 @@ def _with_offsets(t_unit: lp.TranslationUnit, match: Match) -> lp.TranslationUni
     return t_unit.with_kernel(kernel.copy(args=arguments))
 
 
-def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:
+def _has_own_loops(source: SourceKernel, match: Match, others: list[Any]) -> bool:
     """Whether the rows share one nest of loops without tags, which nothing else uses."""
     kernel, mine = source.kernel, frozenset(match.inames.values())
     if any(loops != match.inames for loops in match.loops) or mine & _used_inames(source, match, others):
@@ -126,7 +126,7 @@ def _has_own_loops(source: Source, match: Match, others: list[Any]) -> bool:
     return not any(kernel.iname_tags_of_type(iname, InameImplementationTag) for iname in mine)
 
 
-def _used_inames(source: Source, match: Match, others: list[Any]) -> frozenset[str]:
+def _used_inames(source: SourceKernel, match: Match, others: list[Any]) -> frozenset[str]:
     """The inames of other instructions and of substitution rules that are no operands."""
     used = {
         name for insn in others for name in (*insn.within_inames, *insn.reduction_inames(), *insn.sub_array_ref_inames())
@@ -141,7 +141,7 @@ def _used_inames(source: Source, match: Match, others: list[Any]) -> frozenset[s
 
 
 def _find_own_rules(
-    source: Source, match: Match, others: list[Any]
+    source: SourceKernel, match: Match, others: list[Any]
 ) -> tuple[tuple[tuple[str, ...], ...], dict[str, lp.SubstitutionRule]]:
     """For each operand its rule, or a new one where another operand or instruction invokes that rule or an equal one."""
     rules = source.kernel.substitutions
@@ -178,7 +178,7 @@ def _name_loops(kernel: lp.LoopKernel, match: Match) -> tuple[Mapping[str, str],
     return (loops,) * len(match.loops)
 
 
-def _rewrite(insn: Any, match: Match, row: int, loops: Mapping[str, str], rules: tuple[str, ...]) -> Any:
+def _rewrite_in_loops(insn: Any, match: Match, row: int, loops: Mapping[str, str], rules: tuple[str, ...]) -> Any:
     """An instruction in new loops, with the operands of `row` by new rules; factors keep their order."""
     inames = {old: loops[letter] for letter, old in match.loops[row].items()}
     rename = SubstitutionMapper(make_subst_func({old: Variable(new) for old, new in inames.items()}))
@@ -188,7 +188,7 @@ def _rewrite(insn: Any, match: Match, row: int, loops: Mapping[str, str], rules:
     for factor in find_factors(insn, value.expr if isinstance(value, Reduction) else value):
         at = factor.parameters if isinstance(factor, Call) else ()
         name = (factor.function if isinstance(factor, Call) else factor).name
-        k = next(k for k in waiting if match.rules[row][k] == name and _arguments(match, row, k) == at)
+        k = next(k for k in waiting if match.rules[row][k] == name and _rule_arguments(match, row, k) == at)
         waiting.remove(k)
         factors.append(Call(Variable(rules[k]), rename(at)))
     product = factors[0] if len(factors) == 1 else Product(tuple(factors))
@@ -203,11 +203,11 @@ def _rewrite(insn: Any, match: Match, row: int, loops: Mapping[str, str], rules:
     )
 
 
-def _arguments(match: Match, row: int, k: int) -> tuple[Variable, ...]:
+def _rule_arguments(match: Match, row: int, k: int) -> tuple[Variable, ...]:
     return tuple(Variable(match.loops[row][letter]) for letter in match.einsum.indexing.inputs[k])
 
 
-def _replace_domains(source: Source, kernel: lp.LoopKernel, match: Match, loops: Mapping[str, str]) -> lp.LoopKernel:
+def _replace_domains(source: SourceKernel, kernel: lp.LoopKernel, match: Match, loops: Mapping[str, str]) -> lp.LoopKernel:
     """Add the hypercube of the new loops, and drop the old ones that nothing uses any more."""
     lengths = find_lengths(source, match.inames.values())
     cube = write_cube({loops[letter]: lengths[iname] for letter, iname in match.inames.items()})

@@ -20,10 +20,10 @@ from pytools.lex import ParseError
 from feinsum.einsum import BatchedEinsum
 from feinsum.epilogue import Epilogue
 from feinsum.errors import MatchError, SubscriptError
-from feinsum.match.describe import describe
-from feinsum.match.finishing import Finishing, Together
-from feinsum.match.group import Group, Reader
-from feinsum.match.source import Source
+from feinsum.match.describe import describe_rows
+from feinsum.match.group import RowGroup, RowReader
+from feinsum.match.kernel_source import SourceKernel
+from feinsum.match.stored_functions import Finishing, Together
 from feinsum.subscripts import Subscripts
 
 _LISTED = 20
@@ -147,19 +147,19 @@ def match_bare(t_unit: lp.TranslationUnit, kernel_name: str | None = None, insn_
 
     Parameters and errors are those of :func:`feinsum.match_einsum`.
     """
-    source = Source.of(t_unit, kernel_name)
+    source = SourceKernel.of(t_unit, kernel_name)
     chosen = choose_instructions(source, insn_match)
     if not chosen:
         raise MatchError(f"kernel '{source.kernel.name}' has no instruction that does something")
-    reader = Reader(source)
+    reader = RowReader(source)
     seen = [reader.read(insn) for insn in chosen]
-    group = Group(reader, seen[0])
+    group = RowGroup(reader, seen[0])
     for row in seen[1:]:
         group.add(row)
     return to_match(source, group)
 
 
-def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
+def choose_instructions(source: SourceKernel, insn_match: Any) -> list[Any]:
     """The instructions that `insn_match` chooses and that do something.
 
     :raises MatchError: if `insn_match` cannot be read or chooses none.
@@ -182,10 +182,10 @@ def choose_instructions(source: Source, insn_match: Any) -> list[Any]:
     return found
 
 
-def to_match(source: Source, group: Group) -> Match:
+def to_match(source: SourceKernel, group: RowGroup) -> Match:
     """The match of a group of rows."""
     rows = [member.row for member in group.members]
-    found = describe(rows[0], [member.operands for member in group.members], group.correspondences)
+    found = describe_rows(rows[0], [member.operands for member in group.members], group.correspondences)
     return Match(
         einsum=found.einsum,
         kernel_name=source.kernel.name,

@@ -13,7 +13,7 @@ from typing import Any
 from loopy.symbolic import IdentityMapper, Reduction
 from pymbolic.primitives import Product
 
-from feinsum.match.expressions import find_uses, flatten_product
+from feinsum.match.expression_uses import find_uses, flatten_product
 from feinsum.match.factors import is_sum
 
 MOST = 12
@@ -23,7 +23,7 @@ MOST = 12
 class _Merger(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
     def map_reduction(self, expr: Any) -> Any:
         inner = self.rec(expr.expr)
-        merged = _merge(expr, inner) if is_sum(expr) else None
+        merged = _merge_sums(expr, inner) if is_sum(expr) else None
         return merged or Reduction(expr.operation, expr.inames, inner, expr.allow_simultaneous)
 
 
@@ -33,7 +33,7 @@ def merge_sums(value: Any) -> Any:
     return _Merger()(value) if len(reductions) > 1 else value
 
 
-def _merge(outer: Reduction, body: Any) -> Reduction | None:
+def _merge_sums(outer: Reduction, body: Any) -> Reduction | None:
     """A sum with the sums among its factors in it; None where there are none, or they share inames."""
     factors: list[Any] = []
     inames = list(outer.inames)

@@ -21,9 +21,9 @@ from typing import Any
 
 from loopy.kernel.instruction import MultiAssignmentBase
 
-from feinsum.match.expressions import Uses, find_uses
-from feinsum.match.grammar import Row, Rule, refuse
-from feinsum.match.source import Source
+from feinsum.match.einsum_grammar import Row, Rule, refuse
+from feinsum.match.expression_uses import Uses, find_uses
+from feinsum.match.kernel_source import SourceKernel
 
 Place = tuple[str | None, ...] | None
 """Where an array is accessed: the name at each axis (None for an expression), or None where that is not known."""
@@ -40,7 +40,7 @@ class _Accesses:
 class Neighbours:
     """The instructions of a kernel, by the arrays they access."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceKernel) -> None:
         self._source = source
         self._accesses = {insn.id: _find_accesses(insn) for insn in source.kernel.instructions}
         self._readers: dict[str, list[str]] = defaultdict(list)

@@ -16,9 +16,9 @@ from typing import Any
 import loopy as lp
 from pymbolic.primitives import Subscript, Variable
 
-from feinsum.match.finishing import Finishing, Together, bare_value
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.match import Match
-from feinsum.match.source import Source
+from feinsum.match.stored_functions import Finishing, Together, bare_value
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Parted:
     arrays: tuple[str, ...]
 
 
-def part(source: Source, wholes: Sequence[Whole]) -> Parted:
+def part_sums(source: SourceKernel, wholes: Sequence[Whole]) -> Parted:
     """Store the sums of instructions in arrays of their own, from which these make the rest."""
     kernel = source.kernel
     fresh, fresh_id = kernel.get_var_name_generator(), kernel.get_instruction_id_generator()
@@ -79,7 +79,7 @@ def part(source: Source, wholes: Sequence[Whole]) -> Parted:
 
 def part_match(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.TranslationUnit, Match]:
     """The kernel in which the rows of a match store their sums, and the match of these alone."""
-    source = Source.of(t_unit, match.kernel_name)
+    source = SourceKernel.of(t_unit, match.kernel_name)
     values = [bare_value(match, row) for row in range(match.einsum.b)]
     wholes, insn_ids, outputs = [], list(match.insn_ids), list(match.outputs)
     rows: dict[str, list[int]] = {}
@@ -89,7 +89,7 @@ def part_match(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.Translation
     for insn_id, own in rows.items():
         finishing = match.finishing[match.outputs[own[0]]]
         wholes.append(Whole(source.kernel.id_to_insn[insn_id], tuple(values[row] for row in own), finishing))
-    parted = part(source, wholes)
+    parted = part_sums(source, wholes)
     places = [row for own in rows.values() for row in own]
     for row, insn_id, array in zip(places, parted.insn_ids, parted.arrays, strict=True):
         insn_ids[row], outputs[row] = insn_id, array

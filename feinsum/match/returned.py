@@ -15,7 +15,7 @@ def why_another(result: Any, given: lp.TranslationUnit, match: Match) -> str | N
         return "nothing" if result is None else f"an object of type '{type(result).__name__}'"
     if match.kernel_name not in result.callables_table:
         return f"a translation unit without kernel '{match.kernel_name}'"
-    ours, own = _arguments(given, match), _arguments(result, match)
+    ours, own = _argument_infos(given, match), _argument_infos(result, match)
     # Sums of which one output is made are arguments before, and none after.
     differing = sorted(name for name, argument in own.items() if ours.get(name) != argument)
     if not own:
@@ -23,7 +23,7 @@ def why_another(result: Any, given: lp.TranslationUnit, match: Match) -> str | N
     return f"a kernel with another argument '{differing[0]}'" if differing else None
 
 
-def _arguments(t_unit: lp.TranslationUnit, match: Match) -> dict[str, Any]:
+def _argument_infos(t_unit: lp.TranslationUnit, match: Match) -> dict[str, Any]:
     """What a caller has to know of each argument."""
     arguments = t_unit[match.kernel_name].args
     return {a.name: (a.dtype, getattr(a, "shape", ()), getattr(a, "is_output", False)) for a in arguments}

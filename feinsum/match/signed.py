@@ -17,8 +17,8 @@ from loopy.kernel.data import ArrayArg
 from loopy.symbolic import IdentityMapper, TypeCast, get_dependencies
 from loopy.types import NumpyType
 
-from feinsum.match.expressions import find_uses
-from feinsum.match.hosted import with_host_integers
+from feinsum.match.expression_uses import find_uses
+from feinsum.match.host_target import with_host_integers
 
 _INT, _LONG = (NumpyType(np.dtype(name)) for name in ("int32", "int64"))
 
@@ -33,14 +33,14 @@ def sign_lengths(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
     retyped = False
     for kernel in kernels:
         # A kernel that is called, or calls others, gets lengths by any integer.
-        lengths = _find_lengths(kernel) if len(kernels) == 1 else kernel.arg_dict.keys()
-        signed = _signed(kernel, [a for a in kernel.args if _is_integer(a) and a.name in lengths])
+        lengths = _find_length_names(kernel) if len(kernels) == 1 else kernel.arg_dict.keys()
+        signed = _sign_lengths(kernel, [a for a in kernel.args if _is_integer_expression(a) and a.name in lengths])
         if signed is not kernel:
             t_unit, retyped = t_unit.with_kernel(signed), retyped or signed.args != kernel.args
     return with_host_integers(t_unit) if retyped else t_unit
 
 
-def _signed(kernel: lp.LoopKernel, lengths: list[lp.ValueArg]) -> lp.LoopKernel:
+def _sign_lengths(kernel: lp.LoopKernel, lengths: list[lp.ValueArg]) -> lp.LoopKernel:
     types = {a.name: _signed_type(a.dtype) for a in lengths}
     declared = {a.name: a.dtype for a in lengths if a.dtype != types[a.name]}
     # OpenCL C has no min of a long and an int, as in min(e, E - 1).
@@ -58,7 +58,7 @@ def _signed(kernel: lp.LoopKernel, lengths: list[lp.ValueArg]) -> lp.LoopKernel:
     )
 
 
-def _is_integer(a: Any) -> bool:
+def _is_integer_expression(a: Any) -> bool:
     return isinstance(a, lp.ValueArg) and isinstance(a.dtype, NumpyType) and a.dtype.numpy_dtype.kind in "iu"
 
 
@@ -66,7 +66,7 @@ def _signed_type(dtype: Any) -> NumpyType:
     return _LONG if dtype.itemsize > _INT.itemsize else _INT
 
 
-def _find_lengths(kernel: lp.LoopKernel) -> frozenset[str]:
+def _find_length_names(kernel: lp.LoopKernel) -> frozenset[str]:
     """The names in bounds of loops, and in shapes, strides and offsets of arrays."""
     names = {name for domain in kernel.domains for name in domain.get_var_dict(isl.dim_type.param)}
     arrays = [a for a in kernel.args if isinstance(a, ArrayArg)]

@@ -22,11 +22,11 @@ import loopy as lp
 
 from feinsum.errors import MatchError, TransformError
 from feinsum.match.domain import Length, find_lengths
-from feinsum.match.expressions import plain_names
+from feinsum.match.expression_uses import plain_names
 from feinsum.match.fence import fence
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.neighbours import Neighbours
 from feinsum.match.signed import sign_lengths
-from feinsum.match.source import Source
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ CHUNK = 512
 
 
 @dataclass(frozen=True)
-class _Nest:
+class _LoopNest:
     """Assignments that share all their loops, and no others."""
 
     kernel_name: str
@@ -62,12 +62,12 @@ def spread_loops(
     :param kernel_name: an entry point; None for the only one.
     :param reasons: takes, by its id, why an assignment in sequential loops is left alone; the log has it, too.
     """
-    name = Source.of(t_unit, kernel_name).kernel.name
+    name = SourceKernel.of(t_unit, kernel_name).kernel.name
     t_unit = sign_lengths(t_unit)
-    source = Source(t_unit, t_unit[name])
+    source = SourceKernel(t_unit, t_unit[name])
     for nest in _find_nests(source) if name in t_unit.entrypoints else ():
         try:
-            t_unit = _spread(t_unit, nest, kind)
+            t_unit = _spread_nest(t_unit, nest, kind)
         except (MatchError, TransformError) as error:
             _log.info("the loops of '%s' are not spread: %s", nest.insn_ids[0], error)
             if reasons is not None:
@@ -75,25 +75,25 @@ def spread_loops(
     return t_unit
 
 
-def _find_nests(source: Source) -> Iterable[_Nest]:
+def _find_nests(source: SourceKernel) -> Iterable[_LoopNest]:
     """The assignments in sequential loops, those of the same loops together."""
     found: dict[frozenset[str], list[str]] = {}
     for insn in source.kernel.instructions:
         tagged = any(source.kernel.iname_tags(iname) for iname in insn.within_inames)
         if isinstance(insn, lp.Assignment) and insn.within_inames and not tagged:
             found.setdefault(insn.within_inames, []).append(insn.id)
-    return [_Nest(source.kernel.name, tuple(ids)) for ids in found.values()]
+    return [_LoopNest(source.kernel.name, tuple(ids)) for ids in found.values()]
 
 
-def _spread(t_unit: lp.TranslationUnit, nest: _Nest, kind: str) -> lp.TranslationUnit:
+def _spread_nest(t_unit: lp.TranslationUnit, nest: _LoopNest, kind: str) -> lp.TranslationUnit:
     """The translation unit with the loops of a nest made work-items.
 
     :raises MatchError, TransformError: saying why that cannot be.
     """
-    source = Source(t_unit, t_unit[nest.kernel_name])
-    _check(source, nest)
+    source = SourceKernel(t_unit, t_unit[nest.kernel_name])
+    _check_nest(source, nest)
     t_unit = fence(t_unit, nest)
-    source = Source(t_unit, t_unit[nest.kernel_name])
+    source = SourceKernel(t_unit, t_unit[nest.kernel_name])
     first = source.kernel.id_to_insn[nest.insn_ids[0]]
     inames = [name for name in plain_names(first.assignee.index_tuple) if name in first.within_inames]
     kernel = _without_barriers(source.kernel, nest)
@@ -101,7 +101,7 @@ def _spread(t_unit: lp.TranslationUnit, nest: _Nest, kind: str) -> lp.Translatio
     return t_unit.with_kernel(divide(kernel, inames, find_lengths(source, inames)))
 
 
-def _check(source: Source, nest: _Nest) -> None:
+def _check_nest(source: SourceKernel, nest: _LoopNest) -> None:
     kernel = source.kernel
     (loops,) = {kernel.id_to_insn[insn_id].within_inames for insn_id in nest.insn_ids}
     for insn in kernel.instructions:
@@ -118,7 +118,7 @@ def _check(source: Source, nest: _Nest) -> None:
                 raise MatchError(f"'{one}' and '{other}' share '{array}' from iteration to iteration")
 
 
-def _without_barriers(kernel: lp.LoopKernel, nest: _Nest) -> lp.LoopKernel:
+def _without_barriers(kernel: lp.LoopKernel, nest: _LoopNest) -> lp.LoopKernel:
     """The kernel whose assignments of a nest need no barriers between them, as each work-item reads what itself wrote."""
     passed = frozenset((insn_id, "any") for insn_id in nest.insn_ids)
     return kernel.copy(

@@ -20,13 +20,13 @@ from pymbolic import parse
 from pymbolic.primitives import Product, Quotient, Subscript, Variable
 
 from feinsum.errors import MatchError
+from feinsum.match.affine_indices import collect_affine, rename_expression
 from feinsum.match.domain import find_lengths
-from feinsum.match.expressions import find_uses
+from feinsum.match.expression_uses import find_uses
 from feinsum.match.factors import Factors, is_sum
 from feinsum.match.flat import FlatStore, unflatten
-from feinsum.match.indices import collect_affine, rename
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.merging import merge_sums
-from feinsum.match.source import Source
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def find_reductions(value: Any) -> tuple[Reduction, ...]:
     return () if value is None else find_uses(value).reductions
 
 
-def _sums(value: Any) -> tuple[Reduction, ...]:
+def _nested_sums(value: Any) -> tuple[Reduction, ...]:
     return tuple(filter(is_sum, find_reductions(value)))
 
 
 class Sums:
     """Takes the sums of instructions of one kernel apart."""
 
-    def __init__(self, source: Source, factors: Factors) -> None:
+    def __init__(self, source: SourceKernel, factors: Factors) -> None:
         self._source = source
         self._factors = factors
         self._fresh_id = source.kernel.get_instruction_id_generator()
@@ -75,14 +75,14 @@ class Sums:
         The rest may be the epilogue of rows, of which one output is made.
         """
         value: Any = getattr(insn, "expression", None)
-        if not isinstance(insn, lp.Assignment) or self._is_flat(insn) or len(_sums(value)) < 2:
+        if not isinstance(insn, lp.Assignment) or self._is_flat(insn) or len(_nested_sums(value)) < 2:
             return None
         merged = insn.copy(expression=merge_sums(value))
-        sums = _sums(merged.expression)
+        sums = _nested_sums(merged.expression)
         if (
             len(set(sums)) < 2
             or len(sums) < len(find_reductions(merged.expression))
-            or any(_sums(one.expr) for one in sums)
+            or any(_nested_sums(one.expr) for one in sums)
         ):
             return None
         ruled = [self._factors.with_rules(insn.copy(expression=one)).expression for one in sums]
@@ -132,8 +132,8 @@ class Sums:
     def _apart(self, insn: Any, *, epilogues: bool) -> Rewritten | None:
         """An instruction for each sum, and one for the rest; None where the result is not indexed by the loops around."""
         source, name = self._source, str(insn.assignee_name)
-        sums = _sums(insn.expression)
-        nested = len(find_reductions(insn.expression)) != len(sums) or any(_sums(one.expr) for one in sums)
+        sums = _nested_sums(insn.expression)
+        nested = len(find_reductions(insn.expression)) != len(sums) or any(_nested_sums(one.expr) for one in sums)
         if nested or not source.is_array(name) or any(name in source.reads(find_uses(one)) for one in sums):
             return None
         found = self._find_index(insn)
@@ -176,9 +176,10 @@ class Sums:
         inames = tuple(entry.name for entry in flat.entries)
         formal = tuple(f"i{k}" for k in range(len(inames)))
         values = {
-            old: rename(value, dict(zip(inames, map(Variable, formal), strict=True))) for old, value in flat.values.items()
+            old: rename_expression(value, dict(zip(inames, map(Variable, formal), strict=True)))
+            for old, value in flat.values.items()
         }
-        call = self._factors.make_named(f"{read.aggregate.name}_flat", formal, rename(read, values), inames)
+        call = self._factors.make_named(f"{read.aggregate.name}_flat", formal, rename_expression(read, values), inames)
         target = Subscript(rest.assignee.aggregate, tuple(flat.entries))
 
         def put(part: Any) -> Any:

@@ -60,7 +60,7 @@ class Census:
     def to_html(self) -> Markup:
         """The count, every choice with the share of it that survives, and the reasons of refusals."""
         rows = (
-            [name, Markup("".join(_chip(value, passed / max(seen, 1)) for value, seen, passed in values))]
+            [name, Markup("".join(_value_chip(value, passed / max(seen, 1)) for value, seen, passed in values))]
             for name, values in self.choices.items()
         )
         refused = table(["share", "reason"], self._refusals(), text=["reason"])
@@ -74,7 +74,7 @@ class Census:
         return [[f"{number / self.seen:.0%}", reason] for reason, number in list(self.reasons.items())[:10]]
 
 
-def _chip(value: Value, share: float) -> Markup:
+def _value_chip(value: Value, share: float) -> Markup:
     return chip(share, value if share == 1 else Markup(f"{markup(value)} {element('small', f'{share:.0%}')}"))
 
 

@@ -42,7 +42,7 @@ def highlighted(source: str, language: str) -> Markup:
 def line_by_line(first: str, second: str) -> Markup:
     """Two texts beside each other, what differs marked by - and + and a tint, long stretches in common left out."""
     rows = []
-    for sign, left, right in _pairs(first.splitlines(), second.splitlines()):
+    for sign, left, right in _paired_lines(first.splitlines(), second.splitlines()):
         less, more = ("less", "more") if sign == "≠" else ("", "")
         rows.append(
             element(
@@ -61,7 +61,7 @@ def unified(first: str, second: str, names: tuple[str, str]) -> str:
     return "\n".join(unified_diff(first.splitlines(), second.splitlines(), *names, lineterm=""))
 
 
-def _pairs(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
+def _paired_lines(first: Sequence[str], second: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
     """Lines that stand beside each other: ``=`` the same, ``≠`` different, None where there is no line."""
     groups = list(SequenceMatcher(None, first, second, autojunk=False).get_grouped_opcodes(_AROUND))
     end = 0

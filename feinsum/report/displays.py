@@ -20,9 +20,9 @@ from feinsum.cost import roofline_s
 from feinsum.devices.peaks import EXCESS
 from feinsum.einsum import BatchedEinsum
 from feinsum.report.code import highlighted
+from feinsum.report.figures import bandwidth, duration, listed, number, rate, settings, shown_bytes, shown_count
 from feinsum.report.formula import latex, mathml
-from feinsum.report.html import Markup, bar, block, details, element, facts, markup, table
-from feinsum.report.units import bandwidth, count, duration, listed, number, rate, settings, size
+from feinsum.report.html import Markup, bar, details, display_block, element, facts, markup, table
 from feinsum.subscripts import parse_subscripts
 from feinsum.timing import FINAL_PROTOCOL
 
@@ -57,11 +57,11 @@ def einsum_html(e: BatchedEinsum) -> str:
     """Formula, arrays, and the work: operations, bytes, and operations a byte."""
     arrays = table(
         ["array", "shape", "type", "bytes"],
-        ([a.name, _shape(a.shape), a.dtype, _array_bytes(a)] for a in e.arrays[:_SHOWN_ROWS]),
+        ([a.name, _shape_text(a.shape), a.dtype, _array_bytes_text(a)] for a in e.arrays[:_SHOWN_ROWS]),
         text=["array", "shape", "type"],
     )
     more = f"… and {len(e.arrays) - _SHOWN_ROWS} arrays more" if len(e.arrays) > _SHOWN_ROWS else ""
-    return block(mathml(e), element("code", e.subscripts), arrays, more, facts(work(e)))
+    return display_block(mathml(e), element("code", e.subscripts), arrays, more, facts(work(e)))
 
 
 def einsum_latex(e: BatchedEinsum) -> str:
@@ -76,8 +76,8 @@ def work(e: BatchedEinsum, sizes: Mapping[str, int] | None = None) -> dict[str, 
     flops, nbytes = e.flops(sizes), e.min_bytes(sizes)
     return {
         "for example at" if invented else "lengths": listed(sizes),
-        "operations": f"{count(flops)} (multiplying out naively: {count(e.flops(sizes, 'naive'))})",
-        "bytes": f"{count(nbytes)}, every array moved once",
+        "operations": f"{shown_count(flops)} (multiplying out naively: {shown_count(e.flops(sizes, 'naive'))})",
+        "bytes": f"{shown_count(nbytes)}, every array moved once",
         "intensity": f"{flops / max(nbytes, 1):.3g} operations a byte",
     }
 
@@ -86,7 +86,7 @@ def canonical_html(c: CanonicalEinsum) -> str:
     """The key, the canonical formula, and the renaming."""
     names = {**c.renaming.indices, **c.renaming.arrays}
     who = table(["given", "canonical"], ([given, own] for given, own in names.items()), text=["given", "canonical"])
-    return block(
+    return display_block(
         mathml(c.einsum),
         facts({"key": element("code", c.key), "of": str(c.given)}),
         details("names", who),
@@ -96,7 +96,9 @@ def canonical_html(c: CanonicalEinsum) -> str:
 
 def array_html(a: Array) -> str:
     """Name, shape, type and bytes."""
-    return block(facts({"array": a.name, "shape": _shape(a.shape), "type": str(a.dtype), "bytes": _array_bytes(a)}))
+    return display_block(
+        facts({"array": a.name, "shape": _shape_text(a.shape), "type": str(a.dtype), "bytes": _array_bytes_text(a)})
+    )
 
 
 def record_html(r: TuningRecord) -> str:
@@ -119,17 +121,17 @@ def record_html(r: TuningRecord) -> str:
         "id": element("code", r.id),
     }
     versions = details("versions", facts(r.versions)) if r.versions else ""
-    return block(tuned, facts(shown), versions, title="record")
+    return display_block(tuned, facts(shown), versions, title="record")
 
 
 def roofline_html(r: Roofline) -> str:
     """Operations and bytes, and the time that either takes at least."""
     shown = {
-        "operations": f"{count(r.flops)}: {duration(r.compute_s)} at least",
-        "bytes": f"{count(r.bytes)}: {duration(r.memory_s)} at least",
+        "operations": f"{shown_count(r.flops)}: {duration(r.compute_s)} at least",
+        "bytes": f"{shown_count(r.bytes)}: {duration(r.memory_s)} at least",
         "least time": f"{duration(r.seconds)}, of {'operations' if r.bound == 'compute' else 'memory'}",
     }
-    return block(facts(shown), title="roofline")
+    return display_block(facts(shown), title="roofline")
 
 
 def timing_html(t: Timing) -> str:
@@ -142,7 +144,7 @@ def timing_html(t: Timing) -> str:
         "samples": f"{number(len(t.samples_s), 'sample')}{batch}",
         "from, to": f"{duration(min(t.samples_s))}, {duration(max(t.samples_s))}",
     }
-    return block(facts(shown), title="timing")
+    return display_block(facts(shown), title="timing")
 
 
 def store_html(d: Database) -> str:
@@ -151,28 +153,29 @@ def store_html(d: Database) -> str:
     held = f"{number(s.records, 'record')} of {number(s.einsums, 'einsum')}, {s.problems:,} with sizes"
     counts = {"by status": s.by_status, "by device": s.by_device, "by space": s.by_space, "by month": s.by_month}
     tables = (
-        details(name, table(["", "records"], ([x, count(n)] for x, n in of.items()), [""])) for name, of in counts.items()
+        details(name, table(["", "records"], ([x, shown_count(n)] for x, n in of.items()), [""]))
+        for name, of in counts.items()
     )
-    return block(facts({"at": s.location, "holds": held}), *tables, title="database")
+    return display_block(facts({"at": s.location, "holds": held}), *tables, title="database")
 
 
 def expression_html(text: str, shapes: Iterable[tuple[int, ...]], constants: Iterable[int], result: tuple[int, ...]) -> str:
     """Equation, operands and result of an expression."""
     fixed = set(constants)
-    rows = ([k, _shape(shape), "constant" if k in fixed else "each call"] for k, shape in enumerate(shapes))
+    rows = ([k, _shape_text(shape), "constant" if k in fixed else "each call"] for k, shape in enumerate(shapes))
     operands = table(["operand", "shape", "given"], rows, ["shape", "given"])
-    return block(element("code", text), operands, facts({"result": _shape(result)}), title="expression")
+    return display_block(element("code", text), operands, facts({"result": _shape_text(result)}), title="expression")
 
 
 def profile_html(p: DeviceProfile) -> str:
     """Identity and limits."""
-    return block(facts(_limits(p)), title=p.name)
+    return display_block(facts(_device_limits(p)), title=p.name)
 
 
 def device_html(d: Device) -> str:
     """Identity, limits, and peaks if they were measured."""
     p, peaks = d.profile, d.known_peaks if d.usable else None
-    limits = {**_limits(p), "cannot be used": d.why}
+    limits = {**_device_limits(p), "cannot be used": d.why}
     measured: dict[str, object] = {"peaks": "not measured; feinsum devices --measure, or .peaks"}
     if peaks is not None:
         measured = {
@@ -182,20 +185,20 @@ def device_html(d: Device) -> str:
             "float64, matrix units": rate(peaks.fp64_matrix_flops_per_s) if peaks.fp64_matrix_flops_per_s else "",
             "launch": duration(peaks.launch_s),
         }
-    return block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
+    return display_block(facts({**limits, **(measured if d.usable else {})}), title=p.name)
 
 
-def _limits(p: DeviceProfile) -> dict[str, object]:
+def _device_limits(p: DeviceProfile) -> dict[str, object]:
     return {
         "id": element("code", p.id),
         "runtime": f"{p.platform}, driver {p.driver}",
         "architecture": p.architecture,
         "compute units": str(p.compute_units),
-        "vector registers": size(p.simd_bytes) if p.simd_bytes else "",
+        "vector registers": shown_bytes(p.simd_bytes) if p.simd_bytes else "",
         "sub-groups": ", ".join(map(str, p.sub_group_sizes)),
         "work-group": f"{p.max_work_group_size} work-items at most",
-        "local memory": f"{size(p.local_memory_bytes)}{'' if p.local_memory_is_dedicated else ', in ordinary memory'}",
-        "memory": f"{size(p.global_memory_bytes)}, cache {size(p.cache_bytes)}",
+        "local memory": shown_bytes(p.local_memory_bytes) + ("" if p.local_memory_is_dedicated else ", in ordinary memory"),
+        "memory": f"{shown_bytes(p.global_memory_bytes)}, cache {shown_bytes(p.cache_bytes)}",
         "types": ", ".join(name for name, there in (("float64", p.fp64), ("float16", p.fp16)) if there),
         "matrix units": ", ".join(p.matrix_units),
     }
@@ -205,7 +208,7 @@ def kernel_html(k: Kernel, meaning: str) -> str:
     """Where the kernel comes from, how near it is to the roofline, and its code."""
     launches = table(
         ["launch", "work-items", "of a work-group"],
-        ([g.kernel, _times(g.global_size), _times(g.local_size)] for g in k.geometry()),
+        ([g.kernel, _lengths_product(g.global_size), _lengths_product(g.local_size)] for g in k.geometry()),
         text=["launch"],
     )
     origin = {
@@ -217,7 +220,7 @@ def kernel_html(k: Kernel, meaning: str) -> str:
         **_speed(k),
     }
     code = details("OpenCL C", highlighted(k.source, "opencl"))
-    return block(mathml(k.einsum), facts(origin), details("launches", launches), code, title=k.einsum.subscripts)
+    return display_block(mathml(k.einsum), facts(origin), details("launches", launches), code, title=k.einsum.subscripts)
 
 
 def _speed(k: Kernel) -> dict[str, object]:
@@ -243,9 +246,9 @@ def space_html(s: TransformSpace) -> str:
     patterns = "a predicate of einsums" if callable(s.patterns) else ", ".join(map(str, s.patterns))
     known = {"pattern": element("code", patterns), "version": str(s.version), "rank": str(s.rank)}
     functions = {"parameters": s.choices, "constraint": s.constraint, "transformation": s.function}
-    sources = {name: source for name, function in functions.items() if (source := _source(function))}
+    sources = {name: source for name, function in functions.items() if (source := _function_source(function))}
     code = (details(f"source: {name}", highlighted(source, "python")) for name, source in sources.items())
-    return block(facts(known), element("p", _prose(s.description)), _example_census(s), *code, title=s.name)
+    return display_block(facts(known), element("p", _prose(s.description)), _example_census(s), *code, title=s.name)
 
 
 def _example_census(s: TransformSpace) -> Markup:
@@ -277,7 +280,7 @@ def _prose(text: str) -> Markup:
     return Markup(_CODE.sub(r"<code>\1</code>", markup(text)))
 
 
-def _source(function: Any) -> str:
+def _function_source(function: Any) -> str:
     try:
         return textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError):  # typed at a prompt
@@ -308,19 +311,19 @@ def records_html(records: Iterable[TuningRecord], letters: Mapping[str, str]) ->
     """
     found = without_repetitions(records)
     if not found:
-        return block("no records")
+        return display_block("no records")
     best_s = min((r.median_s for r in found if r.median_s is not None), default=None)
     headings = ["time", "±", "rate", "bandwidth", "of the best", "lengths", "device", "space, configuration"]
     shown = table(headings, (_record_cells(r, best_s, letters) for r in found[:_SHOWN_ROWS]), text=headings[4:])
     more = f"… and {len(found) - _SHOWN_ROWS} more" if len(found) > _SHOWN_ROWS else ""
-    return block(shown, more, title=number(len(found), "record"))
+    return display_block(shown, more, title=number(len(found), "record"))
 
 
 def records_text(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
     """The same as text, a line for each."""
     found = without_repetitions(records)
     lines = [
-        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {_lengths(r, letters)}"
+        f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {_shown_lengths(r, letters)}"
         f"  {r.space}@{r.space_version}: {settings(r.configuration, letters)}"
         for r in found[:_SHOWN_ROWS]
     ]
@@ -329,12 +332,12 @@ def records_text(records: Iterable[TuningRecord], letters: Mapping[str, str]) ->
     return "\n".join(lines) or "no records"
 
 
-def _lengths(r: TuningRecord, letters: Mapping[str, str]) -> str:
+def _shown_lengths(r: TuningRecord, letters: Mapping[str, str]) -> str:
     return listed({letters.get(letter, letter): length for letter, length in r.sizes.items()})
 
 
 def _record_cells(r: TuningRecord, best_s: float | None, letters: Mapping[str, str]) -> list[object]:
-    where = [_lengths(r, letters), r.device, f"{r.space}@{r.space_version}: {settings(r.configuration, letters)}"]
+    where = [_shown_lengths(r, letters), r.device, f"{r.space}@{r.space_version}: {settings(r.configuration, letters)}"]
     if r.median_s is None:
         return [r.status, "", "", "", "", *where[:2], f"{where[2]}; {r.message[:200]}"]
     t = r.median_s
@@ -347,19 +350,21 @@ def match_html(m: Match) -> str:
     names = {**m.inames, **m.names}
     who = table(["einsum", "kernel"], ([own, there] for own, there in names.items()), text=["einsum", "kernel"])
     where = {"kernel": m.kernel_name, "instructions": ", ".join(m.insn_ids)}
-    return block(mathml(m.einsum), element("code", m.einsum.subscripts), facts(where), details("names", who, shown=True))
+    return display_block(
+        mathml(m.einsum), element("code", m.einsum.subscripts), facts(where), details("names", who, shown=True)
+    )
 
 
-def _times(lengths: tuple[int, ...]) -> str:
-    return " × ".join(map(count, lengths))
+def _lengths_product(lengths: tuple[int, ...]) -> str:
+    return " × ".join(map(shown_count, lengths))
 
 
-def _shape(shape: tuple[Any, ...]) -> str:
+def _shape_text(shape: tuple[Any, ...]) -> str:
     return " × ".join(map(format_axis, shape)) or "a number"
 
 
-def _array_bytes(a: Array) -> str:
+def _array_bytes_text(a: Array) -> str:
     """Bytes of an array, as a multiple of its long axes."""
     fixed = a.dtype.itemsize * math.prod(axis for axis in a.shape if isinstance(axis, int))
     long = " ".join("∞" if isinstance(axis, float) else axis for axis in a.shape if not isinstance(axis, int))
-    return f"{count(fixed)} {long}".strip()
+    return f"{shown_count(fixed)} {long}".strip()

@@ -29,9 +29,9 @@ def latex(e: BatchedEinsum) -> str:
     letters = ",".join(e.indexing.summed)
     sign = rf"\sum_{{{letters}}} " if letters else ""
     lines = []
-    for row in _shown(e):
-        factors = r"\, ".join(_latex_term(name, indices) for name, indices in _factors(e, row))
-        lines.append((_latex_term(_result(e, row), e.indexing.output), sign + factors))
+    for row in _shown_formula(e):
+        factors = r"\, ".join(_latex_term(name, indices) for name, indices in _formula_factors(e, row))
+        lines.append((_latex_term(_formula_result(e, row), e.indexing.output), sign + factors))
     if len(lines) == 1:
         return " = ".join(lines[0])
     body = [f"{left} &= {right}" for left, right in lines]
@@ -42,7 +42,7 @@ def latex(e: BatchedEinsum) -> str:
 
 def mathml(e: BatchedEinsum) -> Markup:
     """The same in MathML, with the LaTeX as its annotation."""
-    rows = [_mathml_row(e, row) for row in _shown(e)]
+    rows = [_mathml_row(e, row) for row in _shown_formula(e)]
     if e.b > _ROWS:
         rows.insert(-1, element("mtr", element("mtd"), element("mtd", element("mo", "⋮"))))
     drawn = Markup(f'<mtable displaystyle="true">{"".join(rows)}</mtable>') if len(rows) > 1 else rows[0]
@@ -56,24 +56,24 @@ def _mathml_row(e: BatchedEinsum, row: int) -> Markup:
         letters = [element("mi", letter) for letter in e.indexing.summed]
         listed = [part for letter in letters for part in (element("mo", ","), letter)][1:]
         sum_ = (element("munder", element("mo", "∑"), element("mrow", *listed)),)
-    left = _mathml_term(_result(e, row), e.indexing.output)
-    right = [*sum_, *(_mathml_term(name, indices) for name, indices in _factors(e, row))]
+    left = _mathml_term(_formula_result(e, row), e.indexing.output)
+    right = [*sum_, *(_mathml_term(name, indices) for name, indices in _formula_factors(e, row))]
     if e.b == 1:
         return element("mrow", left, element("mo", "="), *right)
     cells = (element("mtd", cell) for cell in (left, element("mrow", element("mo", "="), *right)))
     return element("mtr", *cells)
 
 
-def _result(e: BatchedEinsum, row: int) -> str:
+def _formula_result(e: BatchedEinsum, row: int) -> str:
     """The output that a row is, or what its sum is called where one output is made of all rows."""
     return f"v{row}" if e.combines else e.output_names[row]
 
 
-def _shown(e: BatchedEinsum) -> list[int]:
+def _shown_formula(e: BatchedEinsum) -> list[int]:
     return list(range(e.b)) if e.b <= _ROWS else [*range(_ROWS - 1), e.b - 1]
 
 
-def _factors(e: BatchedEinsum, row: int) -> list[tuple[str, str]]:
+def _formula_factors(e: BatchedEinsum, row: int) -> list[tuple[str, str]]:
     """The arrays of a row with their indices; those of one entry are multiplied like all others."""
     return [(a.name, at) for entry, at in zip(e.args[row], e.indexing.inputs, strict=True) for a in entry]
 

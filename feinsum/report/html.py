@@ -65,7 +65,7 @@ def markup(part: object) -> Markup:
     return part if isinstance(part, Markup) else Markup(escape(str(part)))
 
 
-def block(*parts: object, title: object = "") -> str:
+def display_block(*parts: object, title: object = "") -> str:
     """The display of an object: its parts under a title, with the style that they need."""
     head = element("h3", title) if title else ""
     return f'<div class="feinsum"><style>{_STYLE}</style>{head}{"".join(map(markup, parts))}</div>'
@@ -118,7 +118,7 @@ def details(summary: object, *parts: object, shown: bool = False) -> Markup:
     )
 
 
-def beside(**columns: object) -> Markup:
+def side_by_side_parts(**columns: object) -> Markup:
     """Parts side by side where there is room, each under its name."""
     return element("div", *(element("div", element("h4", name), part) for name, part in columns.items()), kind="beside")
 
@@ -134,7 +134,7 @@ def fragment(
     """A table, whose last column is text, with notes below, figures after them, and what it is about at the end."""
     drawn = element("div", *map(svg, figures.values()))
     said = (element("p", note) for note in notes)
-    return block(
+    return display_block(
         table(headings, rows, headings[-1:]), *said, drawn, details("of this run", facts(about), shown=True), title=title
     )
 

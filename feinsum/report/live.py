@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from feinsum.report.html import bar, block
+from feinsum.report.html import bar, display_block
 
 _PAUSE_S = 0.25
 """Between two updates, so that a page is not flooded."""
@@ -42,7 +42,7 @@ class LiveBar:
         from IPython.display import display
 
         self._updated_s = time.monotonic()
-        shown = {"text/plain": text, "text/html": block(bar(share, text))}
+        shown = {"text/plain": text, "text/html": display_block(bar(share, text))}
         if self._handle is None:
             self._handle = display(shown, raw=True, display_id=True)
         else:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum._checkout import how_to_install
 from feinsum.errors import FeinsumError
+from feinsum.report.figures import bandwidth, rate
 from feinsum.report.insight import influences
-from feinsum.report.units import bandwidth, rate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +103,7 @@ def convergence(records: Sequence[TuningRecord]) -> Picture:
         if records:
             axes.legend(fontsize="small")
         if not times:
-            _say(axes, "nothing was right")
+            _write_words(axes, "nothing was right")
 
     return _single(draw)
 
@@ -119,7 +119,7 @@ def distribution(records: Sequence[TuningRecord]) -> Picture:
             axes.plot(slowdowns, [0.02] * len(times), "|", color="#777777", transform=axes.get_xaxis_transform())
             _log_axis(axes, "x", slowdowns)
         else:
-            _say(axes, "nothing was right")
+            _write_words(axes, "nothing was right")
         axes.set(xlabel="time / best time", ylabel="share of configurations", title="distribution", ylim=(0, 1.02))
         axes.yaxis.set_major_formatter(_percent())
         axes.grid(alpha=0.3)
@@ -142,7 +142,7 @@ def importance(records: Sequence[TuningRecord]) -> Picture:
         bars = axes.barh([name for name, _ in largest], [share for _, share in largest], color=_OURS)
         axes.bar_label(bars, [f"{share:.0%}" for _, share in largest], padding=3, fontsize="small")
         if not largest:
-            _say(axes, "too few records")
+            _write_words(axes, "too few records")
         axes.set(xlabel="share of the variance of log time", title="importance", xlim=(0, max(1.1, 1.15 * widest)))
         axes.xaxis.set_major_formatter(_percent())
 
@@ -208,7 +208,7 @@ def choices(records: Sequence[TuningRecord]) -> Picture:
     every = made.subplots(1, max(len(chosen), 1), sharey=True, squeeze=False)[0]
     for axes, (space, name) in zip(every, chosen, strict=False):
         points: dict[str, list[float]] = {}
-        for r in sorted(records, key=lambda r: _rank(r.configuration.get(name))):
+        for r in sorted(records, key=lambda r: _value_rank(r.configuration.get(name))):
             if r.median_s is not None and f"{r.space}@{r.space_version}" == space and name in r.configuration:
                 points.setdefault(str(r.configuration[name]), []).append(1e3 * r.median_s)
         for k, times in enumerate(points.values()):
@@ -221,11 +221,11 @@ def choices(records: Sequence[TuningRecord]) -> Picture:
         _log_axis(every[0], "y", [1e3 * r.median_s for r in records if r.median_s is not None])
         every[0].set_ylabel("time (ms)")
     else:
-        _say(every[0], "too few records")
+        _write_words(every[0], "too few records")
     return made
 
 
-def save(picture: Picture, path: str | os.PathLike[str]) -> None:
+def save_picture(picture: Picture, path: str | os.PathLike[str]) -> None:
     """Write a picture to a file, in the format that its name ends with: png, svg or pdf.
 
     :raises PlotError: if there is no such format, or the file cannot be written.
@@ -260,7 +260,7 @@ def _draw_roofline(axes: Axes, plot: Rooflines) -> None:
     axes.grid(alpha=0.3)
 
 
-def _say(axes: Axes, text: str) -> None:
+def _write_words(axes: Axes, text: str) -> None:
     """Words in place of a plot."""
     axes.text(0.5, 0.5, text, ha="center", transform=axes.transAxes)
     axes.set(xticks=[], yticks=[])
@@ -279,7 +279,7 @@ def _log_axis(axes: Axes, which: str, values: Sequence[float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _rank(value: Any) -> tuple[bool, Any]:
+def _value_rank(value: Any) -> tuple[bool, Any]:
     """Numbers by size, then words."""
     return (isinstance(value, str), value if value is not None else 0)
 

@@ -5,15 +5,15 @@ preconditions, and returns the changed unit (and the changed match where operand
 """
 
 from feinsum.rewrites.algebra import contract_first, contract_in_steps, separate_rows, split, split_index
-from feinsum.rewrites.apart import finish_apart, finish_together, launch_rest
+from feinsum.rewrites.epilogue_launch import finish_apart, finish_together, launch_rest
 from feinsum.rewrites.finishing import finish, finished
 from feinsum.rewrites.fusion import fuse, fused, last_together, neighbours
 from feinsum.rewrites.joining import join, side_by_side
-from feinsum.rewrites.launches import launch_in_turn
+from feinsum.rewrites.launch_order import launch_in_turn
 from feinsum.rewrites.loops import divide, iname_of, nest, place, spread, spread_sum, spread_tiles
-from feinsum.rewrites.memory import Kept, materialize
+from feinsum.rewrites.operand_memory import Kept, materialize
 from feinsum.rewrites.prefetching import prefetch_ahead
-from feinsum.rewrites.sums import expand_sum, register_tile
+from feinsum.rewrites.sum_moves import expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
 
 __all__ = [

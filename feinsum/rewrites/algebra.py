@@ -19,7 +19,7 @@ from pymbolic.primitives import Call, Product, Variable
 from feinsum.contraction import ContractionSchedule
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.lower.steps import Nest, Steps, fresh_name
+from feinsum.lower.schedule_steps import StepNest, Steps, fresh_name
 from feinsum.match import Match
 from feinsum.subscripts import Subscripts
 
@@ -79,7 +79,7 @@ def contract_in_steps(
     return t_unit.with_kernel(lp.remove_unused_inames(kernel)), matches
 
 
-def _match_of_step(match: Match, nest: Nest, last: Mapping[str, str]) -> Match:
+def _match_of_step(match: Match, nest: StepNest, last: Mapping[str, str]) -> Match:
     """The match of one step, whose operands are arrays named after their rules."""
     sizes = match.einsum.index_sizes
     args = tuple(

@@ -5,7 +5,7 @@ every instruction that stores an output stores the function of its value instead
 stores an output into statements of C finishes it before, and marks these with :class:`Finished`.
 
 One output that is made of several rows is stored by one instruction, which takes the place of those that would store the
-sums of these rows at the same entry: :func:`gather`.
+sums of these rows at the same entry: :func:`gather_sums`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pytools.tag import Tag, tag_dataclass
 from feinsum.errors import TransformError
 from feinsum.lower.same_bytes import SameBytes
 from feinsum.match import Match
-from feinsum.match.expressions import find_uses
-from feinsum.match.finishing import Finishing, Together
+from feinsum.match.expression_uses import find_uses
+from feinsum.match.stored_functions import Finishing, Together
 from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.reads import with_rules
 
@@ -71,13 +71,13 @@ def finish(
     # Other outputs may be those of later steps, whose sums are not there yet.
     own = {output: match.finishing[output] for output in match.outputs if output in match.finishing}
     if match.own_together is not None:
-        t_unit, own = gather(t_unit, match, others), {match.own_together.output: match.own_together.finishing}
+        t_unit, own = gather_sums(t_unit, match, others), {match.own_together.output: match.own_together.finishing}
     if not own:
         return t_unit
     for insn in t_unit[match.kernel_name].instructions:
         for output in insn.assignee_var_names():
             if output in own and insn.id not in others and not insn.tags & FINISHED:
-                t_unit = _finish(t_unit, match, insn, own[output], (present or {}).get(output))
+                t_unit = _finish_store(t_unit, match, insn, own[output], (present or {}).get(output))
     updated = [output for output, finishing in own.items() if finishing.reads_output]
     return t_unit.with_kernel(_without_conflicts(t_unit[match.kernel_name], updated, others))
 
@@ -93,7 +93,7 @@ def sums_of(value: Any) -> Any:
     return value.parameters if isinstance(value, Call) and value.function == _SEVERAL else value
 
 
-def gather(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] | None = None) -> lp.TranslationUnit:
+def gather_sums(t_unit: lp.TranslationUnit, match: Match, others: Collection[str] | None = None) -> lp.TranslationUnit:
     """Let one instruction have the sums of all rows of which one output is made, for :func:`finish` or a move to finish.
 
     Before::
@@ -151,15 +151,15 @@ def _in_loops_of(
     found = {}
     for at, insn in row.items():
         for other in first.values() if at not in first else ():
-            moved = _renamed(kernel, insn, other)
+            moved = _renamed_store(kernel, insn, other)
             if moved is not None:
-                at, insn = _place(moved), moved
+                at, insn = _store_place(moved), moved
                 break
         found[at] = insn
     return found
 
 
-def _renamed(kernel: lp.LoopKernel, insn: lp.Assignment, other: lp.Assignment) -> lp.Assignment | None:
+def _renamed_store(kernel: lp.LoopKernel, insn: lp.Assignment, other: lp.Assignment) -> lp.Assignment | None:
     """A store in the loops of another one at the same place; None if it is at another, or shares those of its loops."""
     apart = sorted(insn.within_inames - other.within_inames)
     wanted = sorted(other.within_inames - insn.within_inames)
@@ -167,17 +167,17 @@ def _renamed(kernel: lp.LoopKernel, insn: lp.Assignment, other: lp.Assignment) -
     if len(apart) != len(wanted) or len(apart) > _MOST_LOOPS or any(users[loop] != {insn.id} for loop in apart):
         return None
     for loops in permutations(wanted):
-        if any(_loop(kernel, one) != _loop(kernel, its) for one, its in zip(apart, loops, strict=True)):
+        if any(_loop_extent(kernel, one) != _loop_extent(kernel, its) for one, its in zip(apart, loops, strict=True)):
             continue
         rename = SubstitutionMapper(make_subst_func(dict(zip(apart, map(Variable, loops), strict=True))))
         moved = insn.with_transformed_expressions(rename)
         moved = moved.copy(within_inames=other.within_inames)
-        if _place(moved) == _place(other):
+        if _store_place(moved) == _store_place(other):
             return moved
     return None
 
 
-def _loop(kernel: lp.LoopKernel, iname: str) -> tuple[Any, Any]:
+def _loop_extent(kernel: lp.LoopKernel, iname: str) -> tuple[Any, Any]:
     """How long a loop is, and how it runs."""
     return fixed_length(kernel, iname), kernel.inames[iname].tags
 
@@ -192,13 +192,13 @@ def _by_place(kernel: lp.LoopKernel, name: str, others: Collection[str]) -> dict
     for insn in _stores(kernel, name, others):
         if not isinstance(insn, lp.Assignment) or name in insn.read_dependency_names():
             raise TransformError(f"'{insn.id}' does not simply assign to '{name}', so it cannot store what is made of it")
-        found[_place(insn)] = insn
+        found[_store_place(insn)] = insn
     if len(found) < len(_stores(kernel, name, others)):
         raise TransformError(f"'{name}' is stored more than once at one place")
     return found
 
 
-def _place(insn: lp.Assignment) -> tuple[Any, ...]:
+def _store_place(insn: lp.Assignment) -> tuple[Any, ...]:
     """Where an instruction stores: its loops, conditions and index."""
     index = insn.assignee.index_tuple if isinstance(insn.assignee, Subscript) else ()
     return insn.within_inames, insn.predicates, index
@@ -262,7 +262,9 @@ def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str], others: Co
     )
 
 
-def _finish(t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Finishing, present: Any) -> lp.TranslationUnit:
+def _finish_store(
+    t_unit: lp.TranslationUnit, match: Match, insn: Any, finishing: Finishing, present: Any
+) -> lp.TranslationUnit:
     kernel = t_unit[match.kernel_name]
     name = insn.assignee_var_names()[0]
     if not isinstance(insn, lp.Assignment):

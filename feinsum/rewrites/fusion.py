@@ -22,7 +22,7 @@ from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.lower.steps import fresh_name
+from feinsum.lower.schedule_steps import fresh_name
 from feinsum.match import Match
 from feinsum.rewrites.algebra import product_of_rules
 from feinsum.subscripts import Subscripts

@@ -17,7 +17,7 @@ from pymbolic.primitives import Subscript, Variable
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.match.finishing import Finishing, place
+from feinsum.match.stored_functions import Finishing, output_placeholder
 from feinsum.rewrites.algebra import product_of_rules
 from feinsum.rewrites.fusion import digits_of, name_one_index, put_one_loop
 
@@ -84,7 +84,7 @@ def _joined_finishing(kernel: lp.LoopKernel, match: Match, letters: str, sizes: 
         if output in match.finishing and letters in match.einsum.indexing.output:
             old = kernel.id_to_insn[insn_id].assignee.index_tuple
             axes = [old.index(Variable(loops[x])) for x in letters]
-            index = [place(k) for k in range(len(old))]
+            index = [output_placeholder(k) for k in range(len(old))]
             for axis, digit in zip(axes, digits_of(index[axes[-1]], sizes), strict=True):
                 index[axis] = digit
             moved[output] = match.finishing[output].moved(tuple(index))
@@ -97,7 +97,7 @@ def _joined_rule(kernel: lp.LoopKernel, rule: str, name: str, term: str, letters
     formal = tuple(f"{x}_arg" for x in term.replace(letters, letters[-1]))
     plain = tuple(map(Variable, definition.arguments))
     at = tuple(0 if x in letters[:-1] else Variable(f"{x}_arg") for x in term)
-    return lp.SubstitutionRule(name, formal, _moved(kernel, definition.expression, plain, at))
+    return lp.SubstitutionRule(name, formal, _moved_entry(kernel, definition.expression, plain, at))
 
 
 def _joined_row(kernel: lp.LoopKernel, match: Match, result: Match, number: int, letters: str) -> Any:
@@ -111,11 +111,11 @@ def _joined_row(kernel: lp.LoopKernel, match: Match, result: Match, number: int,
     at = tuple(0 if x in letters[:-1] else Variable(iname if x == letters[-1] else loops[x]) for x in output)
     inside = (insn.within_inames - {loops[x] for x in letters}) | {iname}
     return insn.copy(
-        assignee=_moved(kernel, insn.assignee, plain, at), expression=expression, within_inames=frozenset(inside)
+        assignee=_moved_entry(kernel, insn.assignee, plain, at), expression=expression, within_inames=frozenset(inside)
     )
 
 
-def _moved(kernel: lp.LoopKernel, entry: Any, plain: tuple[Any, ...], at: tuple[Any, ...]) -> Subscript:
+def _moved_entry(kernel: lp.LoopKernel, entry: Any, plain: tuple[Any, ...], at: tuple[Any, ...]) -> Subscript:
     """An entry of an array with other indices; before, they have to be `plain`, but for zeros where some are joined."""
     old = entry.index_tuple if isinstance(entry, Subscript) else ()
     if tuple(index for index in old if index != 0) != plain:

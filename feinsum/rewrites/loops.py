@@ -201,10 +201,10 @@ def with_own_names(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.Transla
                     names[iname] += "_"
                 taken.add(names[iname])
         loops.append({letter: names.get(iname, iname) for letter, iname in row.items()})
-    return t_unit.with_kernel(_rename(kernel, names)), replace(match, loops=tuple(loops))
+    return t_unit.with_kernel(_rename_loops(kernel, names)), replace(match, loops=tuple(loops))
 
 
-def _rename(kernel: lp.LoopKernel, names: Mapping[str, str]) -> lp.LoopKernel:
+def _rename_loops(kernel: lp.LoopKernel, names: Mapping[str, str]) -> lp.LoopKernel:
     """Rename loops, in one pass over the kernel where :func:`loopy.rename_iname` takes one each."""
     if not names:
         return kernel

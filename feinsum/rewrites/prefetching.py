@@ -22,7 +22,7 @@ from pymbolic.primitives import Subscript, Variable
 
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length, iname_of
-from feinsum.rewrites.reads import subscripts_of, with_rules
+from feinsum.rewrites.reads import subscripts_in, with_rules
 
 _LINES_AHEAD = 2
 """Lines of a row from the one that is read to the one that is asked for; 1 to 3 took as long on a Zen 4."""
@@ -74,7 +74,7 @@ def prefetch_ahead(
     seeker = _Seeker(kernel, first, summed, tiles, inner, line_bytes)
     touches = list(seeker.touches([kernel.id_to_insn[insn_id] for insn_id in insn_ids]))
     order = sorted(rest[len(sums) :], key=lambda loop: -sum(loop in touch.within_inames for touch in touches))
-    touches = [_in_order(touch, order) for touch in touches]
+    touches = [_ordered_touch(touch, order) for touch in touches]
     return t_unit.with_kernel(kernel.copy(instructions=[*kernel.instructions, *touches])), order
 
 
@@ -129,7 +129,7 @@ def _whole_array(kernel: lp.LoopKernel, rule: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _ArrayRows:
     """The rows of an array that go on along one of its axes.
 
     :ivar distance: from each row to the next.
@@ -141,7 +141,7 @@ class _Rows:
     each: int
 
 
-def _rows_of(array: Any, axis: int) -> _Rows | None:
+def _rows_of(array: Any, axis: int) -> _ArrayRows | None:
     """None if rows begin at distances that differ, if numbers of a row are no neighbours, or if there is but one row of
     single numbers, which the hardware foresees."""
     shape, tags = array.shape, array.dim_tags
@@ -150,7 +150,7 @@ def _rows_of(array: Any, axis: int) -> _Rows | None:
         return None
     if tags[-1].stride != 1 or not _are_dense(tags[axis:], shape[axis:]) or not _are_dense(tags[:axis], shape[:axis]):
         return None
-    return _Rows(math.prod(shape[:axis]), tags[axis - 1].stride if axis else 0, tags[axis].stride)
+    return _ArrayRows(math.prod(shape[:axis]), tags[axis - 1].stride if axis else 0, tags[axis].stride)
 
 
 def _are_dense(tags: Sequence[Any], lengths: Sequence[Any]) -> bool:
@@ -159,7 +159,7 @@ def _are_dense(tags: Sequence[Any], lengths: Sequence[Any]) -> bool:
 
 
 def _touch_rows(
-    kernel: lp.LoopKernel, name: str, rows: _Rows, at: Any, at_once: int, within: frozenset[str], line_bytes: int
+    kernel: lp.LoopKernel, name: str, rows: _ArrayRows, at: Any, at_once: int, within: frozenset[str], line_bytes: int
 ) -> CInstruction:
     array = kernel.arg_dict[name]
     number = max(1, line_bytes // array.dtype.itemsize)
@@ -193,7 +193,7 @@ def _touch_rows(
     )
 
 
-def _in_order(touch: CInstruction, order: Sequence[str]) -> CInstruction:
+def _ordered_touch(touch: CInstruction, order: Sequence[str]) -> CInstruction:
     """A statement also in the loops that are around one of its own."""
     depth = max((k + 1 for k, loop in enumerate(order) if loop in touch.within_inames), default=0)
     return touch.copy(within_inames=touch.within_inames | set(order[:depth]))
@@ -213,7 +213,7 @@ class _Seeker:
     def touches(self, insns: Sequence[Any]) -> Iterator[CInstruction]:
         """Statements for the reads of instructions, once for what several of them read."""
         fresh = self.kernel.get_var_name_generator()
-        reads = {read: insn for insn in insns for read in subscripts_of(with_rules(self.kernel, insn.expression))}
+        reads = {read: insn for insn in insns for read in subscripts_in(with_rules(self.kernel, insn.expression))}
         for read in sorted(filter(self._is_apart, reads), key=str):
             yield self._touch(reads[read], read, fresh(f"{read.aggregate.name}_ahead"))
 

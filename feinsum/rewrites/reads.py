@@ -18,12 +18,12 @@ def with_rules(kernel: lp.LoopKernel, expression: Any) -> Any:
 
 def with_calls(expression: Any, replacement: Callable[[Call], Any]) -> Any:
     """An expression with replacements of its calls."""
-    return _Calls(replacement)(expression)
+    return _CallCollector(replacement)(expression)
 
 
-def subscripts_of(expression: Any) -> frozenset[Subscript]:
+def subscripts_in(expression: Any) -> frozenset[Subscript]:
     """Every subscript of an expression."""
-    found: frozenset[Subscript] = _Subscripts()(expression)
+    found: frozenset[Subscript] = _SubscriptCollector()(expression)
     return found
 
 
@@ -40,7 +40,7 @@ class _Rules(IdentityMapper):  # type: ignore[misc]
         return self.rec(SubstitutionMapper(make_subst_func(arguments))(rule.expression))
 
 
-class _Calls(IdentityMapper):  # type: ignore[misc]
+class _CallCollector(IdentityMapper):  # type: ignore[misc]
     def __init__(self, replacement: Callable[[Call], Any]) -> None:
         super().__init__()
         self.replacement = replacement
@@ -49,7 +49,7 @@ class _Calls(IdentityMapper):  # type: ignore[misc]
         return self.replacement(expr)
 
 
-class _Subscripts(CombineMapper):  # type: ignore[misc]
+class _SubscriptCollector(CombineMapper):  # type: ignore[misc]
     def combine(self, values: Any) -> frozenset[Any]:
         return frozenset[Any]().union(*values)
 

@@ -31,7 +31,7 @@ SAMPLERS = ("exhaustive", "random", "parzen", "tpe", "genetic")
 TRIALS = 200
 """The budget that is assumed where none is given."""
 COUNTED = 100_000
-"""Points that :func:`choose` looks at to see whether a space is small."""
+"""Points that :func:`choose_sampler` looks at to see whether a space is small."""
 
 
 class Sampler(Protocol):
@@ -67,7 +67,7 @@ class Strategy(Protocol):
 STRATEGIES: Mapping[str, Callable[[Grid, int], Strategy]] = {"parzen": Parzen, "tpe": TPE, "genetic": Genetic}
 
 
-class Search:
+class StrategySampler:
     """The :class:`Sampler` made of an order of all points and a strategy.
 
     :param start: asked first, without those that are refused or outside the grid.
@@ -113,7 +113,7 @@ class Search:
         return point not in self._asked and point not in self._told and self._grid.accepts(point)
 
 
-def choose(grid: Grid, trials: int | None) -> str:
+def choose_sampler(grid: Grid, trials: int | None) -> str:
     """The sampler for a space and a budget: everything if it fits the budget, otherwise the best of the manual's table.
 
     :param trials: how many configurations are going to be asked; None if that is not known.
@@ -137,7 +137,7 @@ def make_sampler(
 ) -> Sampler:
     """A sampler of the configurations that a space accepts.
 
-    :param name: one of :data:`SAMPLERS`; None leaves it to :func:`choose`.
+    :param name: one of :data:`SAMPLERS`; None leaves it to :func:`choose_sampler`.
     :param parameters: the choices of each parameter, best guess first.
     :param refusal: why a configuration made of these choices is refused, or None; asked before anything is handed out.
     :param seed: samplers made with equal arguments ask alike as long as they are told alike.
@@ -153,10 +153,10 @@ def make_sampler(
     if trials is not None and trials < 1:
         raise SearchError(f"a search of {trials} trials tries nothing; give at least 1")
     grid = Grid(parameters, refusal)
-    name = name or choose(grid, trials)
+    name = name or choose_sampler(grid, trials)
     order = grid.graded() if name == "exhaustive" else grid.shuffled(seed)
     strategy = STRATEGIES[name](grid, seed) if name in STRATEGIES and grid.size > 1 else None
-    sampler = Search(name, grid, start, strategy, order)
+    sampler = StrategySampler(name, grid, start, strategy, order)
     for configuration, median_s in known:
         sampler.tell(configuration, median_s)
     return sampler

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from feinsum.devices.store import cache_directory, lock_now, opened
+from feinsum.devices.json_store import cache_directory, lock_now, open_lock_file
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def attempt(directory: Path | None, key: str) -> Iterator[Attempt]:
 
 def _lock(path: Path) -> int | None:
     """A descriptor of the note, locked; None if it cannot be had."""
-    note = opened(path)
+    note = open_lock_file(path)
     if note is None:
         return None
     try:
@@ -97,7 +97,7 @@ def asking(code: str) -> AbstractContextManager[object]:
 
     :param code: the module of the space, with its name and version, or the module.
     """
-    return contextlib.nullcontext() if code.startswith(_OURS) else attempt(cache_directory() / "spaces", _key(code))
+    return contextlib.nullcontext() if code.startswith(_OURS) else attempt(cache_directory() / "spaces", _attempt_key(code))
 
 
 @lru_cache(maxsize=256)
@@ -108,9 +108,9 @@ def is_deadly(code: str) -> bool:
     """
     if code.startswith(_OURS):
         return False
-    with attempt(cache_directory() / "spaces", _key(code)) as noted:
+    with attempt(cache_directory() / "spaces", _attempt_key(code)) as noted:
         now = time.time()
-        died_s = _seconds(noted.verdict, now) if noted.died else -_LEFT_OUT_S
+        died_s = _seconds_of_text(noted.verdict, now) if noted.died else -_LEFT_OUT_S
         noted.stays = noted.died and now - died_s < _LEFT_OUT_S
         noted.verdict = f"{died_s:.0f}"
     if noted.stays:
@@ -120,11 +120,11 @@ def is_deadly(code: str) -> bool:
     return noted.stays
 
 
-def _key(code: str) -> str:
+def _attempt_key(code: str) -> str:
     return hashlib.sha256(code.encode()).hexdigest()[:32]
 
 
-def _seconds(text: str, default: float) -> float:
+def _seconds_of_text(text: str, default: float) -> float:
     try:
         return float(text)
     except ValueError:

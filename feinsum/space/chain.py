@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from feinsum.contraction import ContractionSchedule, Step
+from feinsum.contraction import ContractionSchedule, ContractionStep
 from feinsum.errors import SubscriptError, TransformError
 from feinsum.subscripts import Subscripts
 
@@ -24,7 +24,7 @@ STEPS = "steps"
 class Link:
     """One step of a chain.
 
-    :ivar operands: what it contracts, as in :class:`feinsum.contraction.Step`.
+    :ivar operands: what it contracts, as in :class:`feinsum.contraction.ContractionStep`.
     :ivar output: the indices of its result, outer ones first.
     :ivar space: the name of the transform space, of version `version`, that makes its kernel.
     :ivar configuration: of that space, in the letters in which the space knows the einsum of the step.
@@ -75,7 +75,7 @@ def _read_link(where: str, item: Any) -> Link:
     return Link(tuple(item["operands"]), item["output"], item["space"], item["version"], item["configuration"])
 
 
-def schedule_of(links: Sequence[Link], indexing: Subscripts) -> ContractionSchedule:
+def schedule_of_links(links: Sequence[Link], indexing: Subscripts) -> ContractionSchedule:
     """The schedule of a chain.
 
     :raises SubscriptError: if the chain does not evaluate `indexing`.
@@ -87,7 +87,7 @@ def schedule_of(links: Sequence[Link], indexing: Subscripts) -> ContractionSched
         if missing or not link.operands:
             raise SubscriptError(f"step {s} of the chain takes operands {list(link.operands)} of '{indexing}'")
         inputs = tuple(terms[k] for k in link.operands)
-        steps.append(Step(link.operands, Subscripts(inputs, link.output)))
+        steps.append(ContractionStep(link.operands, Subscripts(inputs, link.output)))
         terms[len(indexing.inputs) + s] = link.output
     schedule = ContractionSchedule(tuple(steps))
     schedule.check(indexing)

@@ -14,8 +14,8 @@ from feinsum.contraction import ContractionSchedule, step_einsums
 from feinsum.cost import Work, in_turn
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, TransformError
-from feinsum.interrupts import load
-from feinsum.space.chain import STEPS, Link, read_chain, schedule_of, write_chain
+from feinsum.interrupts import load_module
+from feinsum.space.chain import STEPS, Link, read_chain, schedule_of_links, write_chain
 from feinsum.space.instance import Instance
 from feinsum.space.problem import Configuration, Problem, Value
 from feinsum.space.space import Part, TransformSpace
@@ -66,7 +66,7 @@ class ChainSpace(TransformSpace):
         if not self.is_chain(configuration):
             return ()
         links = read_chain(configuration[STEPS])
-        einsums = step_einsums(problem.einsum, schedule_of(links, problem.einsum.indexing))
+        einsums = step_einsums(problem.einsum, schedule_of_links(links, problem.einsum.indexing))
         return tuple(self._part(problem, s, e, link) for s, (e, link) in enumerate(zip(einsums, links, strict=True)))
 
     def completed(self, configuration: Configuration) -> Configuration:
@@ -113,8 +113,8 @@ class ChainSpace(TransformSpace):
         """Call the transformation; or contract along a chain, and let the space of each step transform that."""
         if not self.is_chain(configuration):
             return super().apply(t_unit, match, problem, configuration)
-        schedule = schedule_of(read_chain(configuration[STEPS]), match.einsum.indexing)
-        t_unit, matches = load("feinsum.rewrites").contract_in_steps(t_unit, match, schedule)
+        schedule = schedule_of_links(read_chain(configuration[STEPS]), match.einsum.indexing)
+        t_unit, matches = load_module("feinsum.rewrites").contract_in_steps(t_unit, match, schedule)
         for step, part in zip(matches, self.parts(problem, configuration), strict=True):
             own = part.space.problem(step.einsum, step.einsum.sizes_from(problem.sizes), problem.device)
             t_unit = part.space.transform(t_unit, step, part.configuration, own)

@@ -72,6 +72,6 @@ class Instance:
     def problem(self, space: TransformSpace) -> Problem:
         """The problem that a space is asked about.
 
-        :raises TransformError: if the einsum does not play its pattern.
+        :raises TransformError: if the einsum does not match its pattern.
         """
         return space.problem(self.einsum, self.sizes, self.profile)

@@ -1,4 +1,4 @@
-"""Roles: how an einsum plays a pattern, ``bj,drb,rij->dbi`` as ``xre,rij,ej->xei``.
+"""Roles: how an einsum matches a pattern, ``bj,drb,rij->dbi`` as ``xre,rij,ej->xei``.
 
 A space is written in the letters and the operand order of its pattern, and so are its configurations.
 """
@@ -16,7 +16,7 @@ from feinsum.subscripts import Subscripts
 
 @dataclass(frozen=True)
 class Roles:
-    """How an einsum plays a pattern: which of its indices and operands stand for those of the pattern.
+    """How an einsum matches a pattern: which of its indices and operands stand for those of the pattern.
 
     :ivar indices: index letter of the pattern -> index letter of the einsum.
     :ivar operands: ``operands[k]`` is the operand of the einsum that is operand k of the pattern.
@@ -26,7 +26,7 @@ class Roles:
     operands: tuple[int, ...]
 
     def of_given(self, renaming: Renaming) -> Roles:
-        """How the source of a renaming plays the pattern, if these are the roles of its target."""
+        """How the source of a renaming matches the pattern, if these are the roles of its target."""
         back = renaming.inverse.indices
         return Roles(
             {letter: back[own] for letter, own in self.indices.items()},
@@ -83,7 +83,7 @@ def canonical_roles(e: BatchedEinsum) -> Roles:
 
 
 def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
-    """How an indexing expression plays a pattern: a permutation of operands and a bijection of indices.
+    """How an indexing expression matches a pattern: a permutation of operands and a bijection of indices.
 
     The axes of the output and of each operand keep their order: ``ik,kj->ij`` is no ``ik,jk->ij``.
     """
@@ -94,13 +94,13 @@ def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
         if len(operands) == len(pattern.inputs):
             return Roles(indices, operands)
         for k in range(len(indexing.inputs)):
-            extended = None if k in operands else _unify(pattern.inputs[len(operands)], indexing.inputs[k], indices)
+            extended = None if k in operands else _unify_indices(pattern.inputs[len(operands)], indexing.inputs[k], indices)
             found = None if extended is None else assign(extended, (*operands, k))
             if found is not None:
                 return found
         return None
 
-    start = _unify(pattern.output, indexing.output, {})
+    start = _unify_indices(pattern.output, indexing.output, {})
     return None if start is None else assign(start, ())
 
 
@@ -135,7 +135,7 @@ def _appearances(terms: Sequence[str]) -> dict[tuple[int, ...], list[str]]:
     return found
 
 
-def _unify(ours: str, theirs: str, indices: Mapping[str, str]) -> dict[str, str] | None:
+def _unify_indices(ours: str, theirs: str, indices: Mapping[str, str]) -> dict[str, str] | None:
     """The bijection `indices` extended so that `ours` reads `theirs`, or None where it cannot be."""
     if len(ours) != len(theirs):
         return None

@@ -41,8 +41,8 @@ from feinsum.contraction import ContractionSchedule
 from feinsum.cost import Work
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError, SpaceError, TransformError, is_shortage, told
-from feinsum.interrupts import load
-from feinsum.parameters import Parameter, described_parameters
+from feinsum.interrupts import load_module
+from feinsum.parameters import PlanParameter, described_parameters
 from feinsum.space.instance import Instance
 from feinsum.space.problem import Choices, Configuration, Problem, Value
 from feinsum.space.roles import Roles, canonical_roles, find_loose_roles, find_roles
@@ -98,7 +98,7 @@ class TransformSpace:
     :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere
         another launch does (:func:`feinsum.rewrites.finish_apart`).  Problems are without epilogues in any case.
     :ivar divides: of a space that is written with moves, what :meth:`divided` says; of others the plan may say it.
-    :ivar longest: an index letter of the patterns, whose axes then may stand in any order; where an einsum plays several
+    :ivar longest: an index letter of the patterns, whose axes then may stand in any order; where an einsum matches several
         parts so, that in which this index is longest.
     :ivar combines: whether they also do where one output is made of all rows; or of which configurations, where only some
         have the sums of all rows together.
@@ -141,19 +141,19 @@ class TransformSpace:
         return f"{self.function.__module__}.{self.function.__qualname__}@{self.version}"
 
     @cached_property
-    def described(self) -> Mapping[str, tuple[Parameter, ...]]:
+    def described(self) -> Mapping[str, tuple[PlanParameter, ...]]:
         """The meanings of each parameter, from the fields of the plan; empty for a space that is written with moves."""
         return described_parameters(get_type_hints(self.plan)["return"]) if self.plan else {}
 
     def roles(self, e: BatchedEinsum) -> Roles | None:
-        """How `e` plays the pattern of this space; None if it does not."""
+        """How `e` matches the pattern of this space; None if it does not."""
         e = e.bare
         if callable(self.patterns):
             return canonical_roles(e) if self.patterns(e) else None
         exact = [roles for pattern in self.patterns if (roles := find_roles(pattern, e.indexing))]
         if self.longest is None:
             return next(iter(exact), None)
-        longest, length = self.longest, partial(_length, e)
+        longest, length = self.longest, partial(_length_of_index, e)
         loose = (
             roles.with_longest(longest, e.indexing, length)
             for pattern in self.patterns
@@ -165,7 +165,7 @@ class TransformSpace:
         """The problem in the letters of the pattern.
 
         :param sizes: lengths of the long axes of `e`, as for :meth:`BatchedEinsum.resolve`.
-        :raises TransformError: if `e` does not play the pattern.
+        :raises TransformError: if `e` does not match the pattern.
         """
         lengths, e = e.resolve(sizes), e.bare
         roles = self._require_roles(e)
@@ -274,7 +274,7 @@ class TransformSpace:
         reason = self.refusal(problem, configuration)
         if reason is not None:
             raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
-        t_unit = load("feinsum.match").sign_lengths(t_unit)
+        t_unit = load_module("feinsum.match").sign_lengths(t_unit)
         if match.makes_more:
             return self._finished(t_unit, match, configuration, problem)
         return self._transformed(t_unit, match, configuration, problem)
@@ -285,9 +285,9 @@ class TransformSpace:
         """The transformation of the sums, and what the match makes of them."""
         if not (self.combines if match.together else self.epilogues):
             raise TransformError(f"space '{self.name}' stores sums as they are, and '{match}' makes something of them")
-        bare = load("feinsum.match").set_aside(t_unit, match)
+        bare = load_module("feinsum.match").set_aside(t_unit, match)
         others = t_unit[match.kernel_name].id_to_insn.keys() - set(match.insn_ids)
-        return load("feinsum.rewrites").finish(self._transformed(bare, match, configuration, problem), match, others)
+        return load_module("feinsum.rewrites").finish(self._transformed(bare, match, configuration, problem), match, others)
 
     def _transformed(
         self, t_unit: lp.TranslationUnit, match: Match, configuration: Configuration, problem: Problem
@@ -298,14 +298,14 @@ class TransformSpace:
             result = self.apply(t_unit, match.relabel(letters, roles.operands), problem, configuration)
         except FeinsumError:
             raise
-        except load("loopy.diagnostic").ExpressionNotAffineError as error:
+        except load_module("loopy.diagnostic").ExpressionNotAffineError as error:
             # Constraints judge einsums, which do not say that a rule reads through an index array.
             raise TransformError(f"space '{self.name}' takes no operand read through an index array: {error}") from error
         except Exception as error:  # a bug of a space is a miss, never the end of a program
             if is_shortage(error):
                 raise
             raise SpaceError(f"space '{self.name}' fails on {dict(configuration)}: {told(error)}") from error
-        if (reason := load("feinsum.match").why_another(result, t_unit, match)) is not None:
+        if (reason := load_module("feinsum.match").why_another(result, t_unit, match)) is not None:
             raise SpaceError(
                 f"space '{self.name}' returns {reason} for {dict(configuration)}; return the given kernel, changed"
             )
@@ -357,7 +357,7 @@ def space(
 ) -> Callable[[Transform], TransformSpace]:
     """Declare the transform space whose transformation is the decorated function.
 
-    :param pattern: subscripts, several in which equal letters play equal roles, or a predicate of batched einsums.
+    :param pattern: subscripts, several in which equal letters have equal roles, or a predicate of batched einsums.
     :param version: a positive integer, raised whenever the kernels change.
     :param parameters: the choices of each parameter, best guess first; or a function of the :class:`Problem`.
     :param constraint: a function of problem and configuration that says why a configuration is refused, or None.
@@ -411,7 +411,7 @@ def space(
     return declare
 
 
-def _length(e: BatchedEinsum, letter: str) -> float:
+def _length_of_index(e: BatchedEinsum, letter: str) -> float:
     """The length of an index; that of a long axis is infinite."""
     length = e.index_sizes[letter]
     return math.inf if isinstance(length, str) else length

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from feinsum.apart import apart
+from feinsum.apart import run_in_thread
 from feinsum.contraction import ContractionSchedule
 from feinsum.database import Database, TuningRecord
 from feinsum.devices import Device
@@ -27,15 +27,15 @@ from feinsum.space import Configuration, TransformSpace
 from feinsum.timing import FINAL_PROTOCOL
 from feinsum.tune import final
 from feinsum.tune.budget import Budget
-from feinsum.tune.contest import Contest
 from feinsum.tune.final import Final
-from feinsum.tune.keeper import keep, noting_others, refute, require_writable
+from feinsum.tune.recorder import keep_record, noting_others, refute, require_writable
 from feinsum.tune.report import TuningReport
-from feinsum.tune.runner import Engine, Runner
-from feinsum.tune.steps import StepTuning, TuneStep
+from feinsum.tune.runner import Engine, TrialRunner
+from feinsum.tune.step_tuning import StepTuning, TuneStep
 from feinsum.tune.subject import Tunable, make_subject
 from feinsum.tune.task import Task, make_task
 from feinsum.tune.trial import Outcome, Trial
+from feinsum.tune.tuning_search import TuningSearch
 
 if TYPE_CHECKING:
     import pyopencl as cl
@@ -165,36 +165,36 @@ def tune_on(
     task = make_task(what, sizes, engine.profile, effort.seed)
     require_writable(store)
     order, sampler = (effort.begin, effort.schedule, effort.first), effort.sampler
-    contest = apart(Contest, task, store, space, effort.trials, sampler, *order)
-    tuning = StepTuning(effort.steps, effort.trials, effort.timeout, _step_tuner(engine, store, contest, effort, budget))
+    search = run_in_thread(TuningSearch, task, store, space, effort.trials, sampler, *order)
+    tuning = StepTuning(effort.steps, effort.trials, effort.timeout, _step_tuner(engine, store, search, effort, budget))
     records: list[TuningRecord] = []
     decided, interrupted = None, False
     logger.info(
         "tuning '%s' on %s; %d configurations are known from %s",
         task.subject.name,
         engine.profile.id,
-        len(contest.known),
+        len(search.known),
         store.location,
     )
     with contextlib.ExitStack() as stack:
         report = _notify(stack, task.subject.name, effort)
         try:
-            for record in _search_with_steps(task, contest, engine, effort.trials, budget, tuning):
-                keep(store, record)
+            for record in _search_with_steps(task, search, engine, effort.trials, budget, tuning):
+                keep_record(store, record)
                 records.append(record)
                 _log_trial(len(records), record)
-                report(len(records), effort.trials, contest.best, record)
-            decided = _final(task, contest, engine, records, budget, store)
+                report(len(records), effort.trials, search.best, record)
+            decided = _final(task, search, engine, records, budget, store)
         except KeyboardInterrupt:
             interrupted = True
     if decided is not None:
-        keep(store, decided.winner)
+        keep_record(store, decided.winner)
     return TuningReport(
         subject=task.subject,
         sizes=dict(sizes or {}),
         device=engine.profile,
         records=tuple(records),
-        best=contest.best if decided is None else decided.winner,
+        best=search.best if decided is None else decided.winner,
         database=store.location,
         seconds=time.monotonic() - start,
         interrupted=interrupted,
@@ -203,14 +203,14 @@ def tune_on(
     )
 
 
-def _step_tuner(engine: Engine, store: Database, contest: Contest, effort: Effort, budget: Budget) -> TuneStep:
+def _step_tuner(engine: Engine, store: Database, search: TuningSearch, effort: Effort, budget: Budget) -> TuneStep:
     """Tunes a step as if it were alone, after which the engine goes on with what it did before."""
 
     def tune_step(step: BatchedEinsum, lengths: dict[str, int], seconds: float | None) -> TuningReport:
         share_s = None if seconds is None else min(seconds, budget.search_left_s)
         alone = replace(effort, timeout=share_s, steps="never", schedule=None, first=(), begin=(), progress=False)
         done = tune_on(engine, step, store, lengths, None, alone)
-        engine.best_s = None if contest.best is None else contest.best.median_s
+        engine.best_s = None if search.best is None else search.best.median_s
         if done.interrupted:
             raise KeyboardInterrupt
         return done
@@ -227,7 +227,7 @@ def make_engine(
     """
     if scheduler is None:
         chosen = choose_device(device)
-        return Runner(chosen.profile, workers, timeout_s, chosen.word)
+        return TrialRunner(chosen.profile, workers, timeout_s, chosen.word)
     from feinsum.tune.cluster import Cluster
 
     return Cluster(scheduler, device.id if isinstance(device, Device) else device, timeout_s)
@@ -238,25 +238,25 @@ def require_scheduler(address: str) -> None:
 
     :raises DeviceError: if it does not.
     """
-    from feinsum.tune.cluster import connect
+    from feinsum.tune.cluster import connect_scheduler
 
-    connect(address).close()
+    connect_scheduler(address).close()
 
 
 def _search_with_steps(
-    task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget, tuning: StepTuning
+    task: Task, search: TuningSearch, engine: Engine, trials: int | None, budget: Budget, tuning: StepTuning
 ) -> Iterator[TuningRecord]:
     """A search that stops to tune steps, and then tries chains of them."""
     start = time.monotonic()
-    tuning.consider(task, contest, 0.0)
-    for record in _search(task, contest, engine, trials, budget):
+    tuning.consider(task, search, 0.0)
+    for record in _search(task, search, engine, trials, budget):
         yield record
-        chains = tuning.consider(task, contest, time.monotonic() - start)
+        chains = tuning.consider(task, search, time.monotonic() - start)
         if chains:
-            yield from _search(task, contest, engine, chains, budget)
+            yield from _search(task, search, engine, chains, budget)
 
 
-def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, budget: Budget) -> Iterator[TuningRecord]:
+def _search(task: Task, search: TuningSearch, engine: Engine, trials: int | None, budget: Budget) -> Iterator[TuningRecord]:
     """Do trials until their number or the time is spent or every space is exhausted, and record the outcome of each."""
     asked = 0
 
@@ -265,54 +265,54 @@ def _search(task: Task, contest: Contest, engine: Engine, trials: int | None, bu
         if (trials is not None and asked >= trials) or not budget.search_left_s:
             return None
         asked += 1
-        return contest.next_trial()
+        return search.next_trial()
 
     def look() -> None:
-        engine.best_s = None if contest.best is None else contest.best.median_s
-        budget.patient = contest.best is None
+        engine.best_s = None if search.best is None else search.best.median_s
+        budget.patient = search.best is None
 
     look()
     found: list[TuningRecord] = []
     with contextlib.closing(engine.run(next_trial, budget)) as outcomes:
         for trial, outcome in outcomes:
             record = task.record(trial, outcome)
-            contest.tell(record)
+            search.tell(record)
             found.append(record)
             look()
-            budget.reserve(len(final.finalists([*contest.known, *found])), engine.trial_s)
+            budget.reserve(len(final.finalists([*search.known, *found])), engine.trial_s)
             yield record
             if not budget.search_left_s:
                 return  # what was built ahead is left for another time
 
 
 def _final(
-    task: Task, contest: Contest, engine: Engine, records: Sequence[TuningRecord], budget: Budget, store: Database
+    task: Task, search: TuningSearch, engine: Engine, records: Sequence[TuningRecord], budget: Budget, store: Database
 ) -> Final | None:
     """Time the best again, unless nothing has changed since the last final.
 
     Configurations found wrong then, as records of an older proof may be, lose their rank.
     """
-    finalists = final.finalists([*contest.known, *records])
-    decided_before = contest.best is not None and contest.best.protocol == FINAL_PROTOCOL
+    finalists = final.finalists([*search.known, *records])
+    decided_before = search.best is not None and search.best.protocol == FINAL_PROTOCOL
     if not finalists or (decided_before and not set(finalists) & set(records)):
         return None
     count, seconds = budget.final(len(finalists), engine.trial_s)
     budget.patient = count == 1  # which takes half a second
     logger.info("timing the best %d configurations again, in turns", count)
-    contenders = {contest.trial(r).id: r for r in finalists[:count]}
-    rounds = engine.compare([contest.trial(r) for r in contenders.values()], seconds, budget)
+    contenders = {search.trial(r).id: r for r in finalists[:count]}
+    rounds = engine.compare([search.trial(r) for r in contenders.values()], seconds, budget)
     wrong = [contenders[name] for name in contenders if name in engine.refuted]
     for record in wrong:
-        refute(store, record, engine.refuted[contest.trial(record).id].message, task.proof_seed)
-        contest.refute(record)
+        refute(store, record, engine.refuted[search.trial(record).id].message, task.proof_seed)
+        search.refute(record)
     if wrong:  # others have their chance
         tried = {(r.space, r.configuration) for r in wrong}
-        return _final(task, contest, engine, [r for r in records if (r.space, r.configuration) not in tried], budget, store)
+        return _final(task, search, engine, [r for r in records if (r.space, r.configuration) not in tried], budget, store)
 
     def remember(contender: TuningRecord, samples: Sequence[float], message: str) -> TuningRecord:
-        return task.record(contest.trial(contender), Outcome("ok", message, tuple(samples)), FINAL_PROTOCOL)
+        return task.record(search.trial(contender), Outcome("ok", message, tuple(samples)), FINAL_PROTOCOL)
 
-    return final.decide(rounds, contenders, contest.complexity, remember)
+    return final.decide(rounds, contenders, search.complexity, remember)
 
 
 def _log_trial(number: int, record: TuningRecord) -> None:

@@ -20,10 +20,10 @@ from feinsum.errors import DatabaseError, FeinsumError, JobError
 from feinsum.space import TransformSpace
 from feinsum.timing import FINAL_PROTOCOL, PROTOCOL
 from feinsum.tune.autotune import Effort, Progress, make_engine, require_scheduler, tune_on
+from feinsum.tune.device_lanes import in_lanes
 from feinsum.tune.jobs import Job
-from feinsum.tune.keeper import noting_others
-from feinsum.tune.lanes import in_lanes
 from feinsum.tune.progress import Course
+from feinsum.tune.recorder import noting_others
 from feinsum.tune.report import TuningReport
 from feinsum.tune.runner import Engine
 from feinsum.tune.task import Task, make_task
@@ -105,7 +105,7 @@ class _Log:
 
 
 @dataclass(frozen=True)
-class Result:
+class JobResult:
     """The result of a job: a report, or why there is none.
 
     :ivar status: "tuned", "done" (by an earlier run), "failed" (also where no configuration is right, or none was tried)
@@ -139,9 +139,9 @@ def run_batch(
     workers: int | None = None,
     trial_timeout: float = 60.0,
     progress: bool | Progress = True,
-    tell: Callable[[Result], None] = lambda _: None,
+    tell: Callable[[JobResult], None] = lambda _: None,
     devices: Sequence[Device] = (),
-) -> list[Result]:
+) -> list[JobResult]:
     """Do the jobs of a batch that are not done, one after the other; a job that fails does not end the batch.
 
     :param database: the store of the batch, as for :class:`Database`.
@@ -149,7 +149,7 @@ def run_batch(
     :param scheduler: see :func:`feinsum.autotune`, as for `workers`, `trial_timeout` and `progress`.
     :param tell: called with each result as soon as there is one.
     :param devices: do the jobs on these at once, whatever devices they name; equal ones share the jobs, see
-        :mod:`feinsum.tune.lanes`.
+        :mod:`feinsum.tune.device_lanes`.
     :return: the results of the jobs, up to one that the user interrupted.
     :raises DatabaseError: if the store fails.
     :raises DeviceError: if no scheduler answers before the first job.
@@ -160,7 +160,7 @@ def run_batch(
     at_once = bool(devices)
     log = _Log(len(shard.of(jobs)) * len({device.id for device in devices} or {None}))
 
-    def work(next_job: Callable[[], Job | None], told: Callable[[Result], None]) -> None:
+    def work(next_job: Callable[[], Job | None], told: Callable[[JobResult], None]) -> None:
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(Database(shard.store(database)))
             others = [stack.enter_context(other) for other in _existing(database) if other.location != store.location]
@@ -174,10 +174,10 @@ def run_batch(
     with noting_others(str(locate(shard.store(database)))):
         if at_once:
             return in_lanes(shard.of(jobs), devices, work, tell)
-        results: list[Result] = []
+        results: list[JobResult] = []
         rest = iter(shard.of(jobs))
 
-        def told(result: Result) -> None:
+        def told(result: JobResult) -> None:
             results.append(result)
             tell(result)
 
@@ -187,16 +187,16 @@ def run_batch(
 
 def _attempted(
     job: Job, engines: _Engines, store: Database, others: Iterable[Database], progress: bool | Progress, log: _Log
-) -> Result:
+) -> JobResult:
     number = log.begin(job)
     try:
         return _do(job, engines.of(job.device), store, others, progress, number)
     except DatabaseError:
         raise
     except FeinsumError as error:
-        return Result(job, "failed", str(error))
+        return JobResult(job, "failed", str(error))
     except KeyboardInterrupt:
-        return Result(job, "interrupted")
+        return JobResult(job, "interrupted")
 
 
 class _Engines:
@@ -229,12 +229,14 @@ class _Engines:
 
 def _do(
     job: Job, engine: Engine, store: Database, others: Iterable[Database], progress: bool | Progress, number: str
-) -> Result:
+) -> JobResult:
     task = make_task(job.einsum, job.sizes, engine.profile, job.seed)
     left = min(_trials_left(job, task, known) for known in (store, *others))
     if left <= 0:
-        right = any(_best(job, task, known) is not None for known in (store, *others))
-        return Result(job, "done") if right else Result(job, "failed", "no configuration that was tried before is right")
+        right = any(_best_record(job, task, known) is not None for known in (store, *others))
+        return (
+            JobResult(job, "done") if right else JobResult(job, "failed", "no configuration that was tried before is right")
+        )
     if job.trials is not None:
         job = replace(job, trials=left)
     effort = Effort(
@@ -249,41 +251,41 @@ def _do(
         watch=_Log.watch(number, job),
     )
     report = tune_on(engine, job.einsum, store, job.sizes, job.space, effort)
-    return _result(job, report)
+    return _job_result(job, report)
 
 
-def _result(job: Job, report: TuningReport) -> Result:
+def _job_result(job: Job, report: TuningReport) -> JobResult:
     """The result of a job that was tried: it failed if nothing right is known after it."""
     if report.interrupted:
-        return Result(job, "interrupted", report=report)
+        return JobResult(job, "interrupted", report=report)
     if report.best is not None:
-        return Result(job, "tuned", "" if report.records else "nothing new was tried", report)
+        return JobResult(job, "tuned", "" if report.records else "nothing new was tried", report)
     if report.records:
         ended = ", ".join(f"{count} {status}" for status, count in report.failures.items())
-        return Result(job, "failed", f"no configuration is right: {ended}", report)
+        return JobResult(job, "failed", f"no configuration is right: {ended}", report)
     if job.timeout is None:
-        return Result(job, "failed", "there is no configuration to try", report)
+        return JobResult(job, "failed", "there is no configuration to try", report)
     short = f"{job.timeout:g} s were over before a configuration could be tried; give it more time"
-    return Result(job, "failed", short, report)
+    return JobResult(job, "failed", short, report)
 
 
 def _trials_left(job: Job, task: Task, store: Database) -> int:
     """How many trials a job still needs; a job that has a time only is done when its final was held."""
     key, device, driver = task.subject.key, task.profile.id, task.profile.driver
     if job.trials is None:
-        return 1 if _best(job, task, store, FINAL_PROTOCOL) is None else 0
-    spaces = _spaces(job, task)
+        return 1 if _best_record(job, task, store, FINAL_PROTOCOL) is None else 0
+    spaces = _spaces_of_job(job, task)
     tried = (store.configurations_tried(key, task.sizes, device, s.name, s.version, driver, PROTOCOL) for s in spaces)
     return job.trials - sum(map(len, tried))
 
 
-def _spaces(job: Job, task: Task) -> list[TransformSpace]:
+def _spaces_of_job(job: Job, task: Task) -> list[TransformSpace]:
     return [s for s in task.subject.spaces() if job.space in (None, s.name)]
 
 
-def _best(job: Job, task: Task, store: Database, protocol: int | None = None) -> TuningRecord | None:
+def _best_record(job: Job, task: Task, store: Database, protocol: int | None = None) -> TuningRecord | None:
     """The fastest record of a job in a store, of the present versions of its spaces."""
-    current = [(s.name, s.version) for s in _spaces(job, task)]
+    current = [(s.name, s.version) for s in _spaces_of_job(job, task)]
     key, profile = task.subject.key, task.profile
     return store.best(key, task.sizes, profile.id, driver=profile.driver, spaces=current, protocol=protocol)
 

@@ -28,7 +28,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.errors import DeviceError, FeinsumError
 from feinsum.tune.budget import Budget
 from feinsum.tune.final import Rounds
-from feinsum.tune.runner import Runner
+from feinsum.tune.runner import TrialRunner
 from feinsum.tune.trial import Outcome, Trial
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Cluster:
     """The :class:`feinsum.tune.runner.Engine` that a scheduler's workers are; a context manager.
 
     :param device: a word for :func:`feinsum.device`; the device that most workers understand by it is taken.
-    :param trial_timeout_s: see :class:`Runner`.
+    :param trial_timeout_s: see :class:`TrialRunner`.
     """
 
     profile: DeviceProfile
@@ -59,7 +59,7 @@ class Cluster:
         self._devices: dict[str, str] = {}
 
     def __enter__(self) -> Cluster:
-        self._client = connect(self._address)
+        self._client = connect_scheduler(self._address)
         try:
             self.profile = self._choose()
         except BaseException:
@@ -80,11 +80,11 @@ class Cluster:
         :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
         """
         budget = budget or Budget()
-        pending: deque[tuple[Trial, _Call]] = deque()
+        pending: deque[tuple[Trial, _RemoteCall]] = deque()
         try:
             while True:
                 while len(pending) < self._capacity() and (trial := next_trial()) is not None:
-                    pending.append((trial, self._call(_attempt, trial.to_json(), self.best_s, self._timeout_s)))
+                    pending.append((trial, self._call(_attempt_trial, trial.to_json(), self.best_s, self._timeout_s)))
                 if not pending:
                     return
                 trial, call = pending[0]
@@ -97,7 +97,7 @@ class Cluster:
             for _, call in pending:
                 call.cancel()
 
-    def _outcome(self, call: _Call, budget: Budget) -> Outcome | None:
+    def _outcome(self, call: _RemoteCall, budget: Budget) -> Outcome | None:
         """The outcome of a trial; None if the time of the search was up first."""
         try:
             answer = call.result(lambda: budget.search_patience_s)
@@ -117,7 +117,7 @@ class Cluster:
         patience_s = math.inf if budget is None else budget.patience_s
         left_s = None if patience_s == math.inf else patience_s
         try:
-            found = self._call(_compare, plain, seconds, left_s, self._timeout_s).result()
+            found = self._call(_compare_variants, plain, seconds, left_s, self._timeout_s).result()
         except _LostError:
             return []
         self.refuted |= {name: Outcome("wrong", message) for name, message in found["refuted"].items()}
@@ -135,7 +135,7 @@ class Cluster:
                 logger.warning("worker %s is lost, others do its trials", address)
         if new := [address for address in threads if address not in self._devices]:
             with suppress(OSError):  # one of them went away just now; the next look finds out
-                for address, said in self._ask(self._client.run, _describe, self._word, workers=new).items():
+                for address, said in self._ask(self._client.run, _describe_device, self._word, workers=new).items():
                     self._devices[address] = said["device"]
                     logger.info("worker %s joins with %s", address, said["device"] or f"no such device: {said['why']}")
         return {address: n for address, n in threads.items() if self._devices.get(address) == self.profile.id}
@@ -144,7 +144,7 @@ class Cluster:
         """The device that most workers have."""
         with suppress(TimeoutError):  # workers may be on their way
             self._ask(self._client.wait_for_workers, 1, timeout=_CONNECT_S)
-        said = self._ask(self._client.run, _describe, self._word)
+        said = self._ask(self._client.run, _describe_device, self._word)
         self._devices = {address: answer["device"] for address, answer in said.items()}
         profiles = {answer["device"]: answer["profile"] for answer in said.values() if answer["device"]}
         if not profiles:
@@ -157,8 +157,8 @@ class Cluster:
         workers = self.workers()
         return max(1, sum(workers.values()) + len(workers))
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> _Call:
-        return _Call(self, function, (self.profile.id, *arguments))
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> _RemoteCall:
+        return _RemoteCall(self, function, (self.profile.id, *arguments))
 
     def _ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -173,7 +173,7 @@ class _LostError(Exception):
     """A call took down every worker that tried it."""
 
 
-class _Call:
+class _RemoteCall:
     """A function that one of the workers with the device runs, and another one if that is lost."""
 
     def __init__(self, cluster: Cluster, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
@@ -213,7 +213,7 @@ class _Call:
                 raise DeviceError(f"the scheduler {self._cluster._address} has gone") from None
 
 
-def connect(address: str) -> Any:
+def connect_scheduler(address: str) -> Any:
     """A client of a scheduler.
 
     :raises DeviceError: if none answers.
@@ -230,7 +230,7 @@ def connect(address: str) -> Any:
         raise DeviceError(f"no scheduler answers at {address}: {error}") from None
 
 
-def _describe(word: str | None) -> dict[str, Any]:
+def _describe_device(word: str | None) -> dict[str, Any]:
     """The device that a worker understands by a word; run by the worker."""
     from feinsum.devices import device
 
@@ -241,7 +241,7 @@ def _describe(word: str | None) -> dict[str, Any]:
     return {"device": profile.id, "profile": profile.to_dict()}
 
 
-def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeout_s: float) -> dict[str, Any]:
+def _attempt_trial(device_id: str, trial: dict[str, Any], best_s: float | None, timeout_s: float) -> dict[str, Any]:
     """Do one trial; run by a worker."""
     runner = _runner(device_id, timeout_s)
     runner.best_s = best_s
@@ -250,7 +250,7 @@ def _attempt(device_id: str, trial: dict[str, Any], best_s: float | None, timeou
     return {**answer, "trial_s": runner.trial_s}
 
 
-def _compare(
+def _compare_variants(
     device_id: str, trials: list[dict[str, Any]], seconds: float, left_s: float | None, timeout_s: float
 ) -> dict[str, Any]:
     """Time variants in rounds, for so many seconds; run by a worker."""
@@ -263,16 +263,16 @@ def _compare(
 _starting = threading.Lock()
 
 
-def _runner(device_id: str, timeout_s: float) -> Runner:
+def _runner(device_id: str, timeout_s: float) -> TrialRunner:
     """The processes that a worker has for a device; they end with it."""
     with _starting:
         return _started(device_id, timeout_s)
 
 
 @cache
-def _started(device_id: str, timeout_s: float) -> Runner:
+def _started(device_id: str, timeout_s: float) -> TrialRunner:
     from distributed import get_worker
 
     from feinsum.devices import device
 
-    return Runner(device(device_id).profile, get_worker().state.nthreads, timeout_s)
+    return TrialRunner(device(device_id).profile, get_worker().state.nthreads, timeout_s)

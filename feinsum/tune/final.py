@@ -99,7 +99,7 @@ def _race(rounds: Rounds, contenders: Mapping[str, TuningRecord]) -> tuple[Race,
 
 def tie_message(ties: Sequence[TuningRecord]) -> str:
     """The message of the winner's record about those that tie with it; empty if there are none."""
-    return f"as quick, within {TIE:.0%}: {'; '.join(map(_kernel, ties))}" if ties else ""
+    return f"as quick, within {TIE:.0%}: {'; '.join(map(_kernel_of_record, ties))}" if ties else ""
 
 
 def _verdict(found: PairedComparison, other: TuningRecord) -> str:
@@ -109,8 +109,8 @@ def _verdict(found: PairedComparison, other: TuningRecord) -> str:
     else:
         between = f", interval {found.low:.3g} to {found.high:.3g}" if found.low > 0 else ""
         how = f"inconclusive after {found.rounds} rounds{between}"
-    return f"{found.ratio:.3g} times as fast ({how}) as {_kernel(other)}"
+    return f"{found.ratio:.3g} times as fast ({how}) as {_kernel_of_record(other)}"
 
 
-def _kernel(record: TuningRecord) -> str:
+def _kernel_of_record(record: TuningRecord) -> str:
     return " ".join([record.space, *(f"{name}={value}" for name, value in record.configuration.items())])

@@ -43,7 +43,7 @@ from feinsum.epilogue.text import read_at
 from feinsum.errors import FeinsumError, JobError
 from feinsum.search import SAMPLERS
 from feinsum.space import Value
-from feinsum.tune.steps import WHEN
+from feinsum.tune.step_tuning import WHEN
 from feinsum.tune.subject import Tunable
 
 _MOST_JOBS = 100_000
@@ -118,7 +118,7 @@ def _job_file(data: Mapping[str, Any], directory: Path) -> JobFile:
     top = {key: value for key, value in data.items() if key not in ("einsum", "program")}
     _check_keys(top, {"database", *_COMMON}, "the top of the file", "; each einsum is a table [[einsum]]")
     common = {key: value for key, value in top.items() if key != "database"}
-    database = _text("database", data["database"]) if "database" in data else None
+    database = _job_text("database", data["database"]) if "database" in data else None
     if database is not None and "://" not in database:
         database = str(directory / Path(database).expanduser())
     jobs: list[Job] = []
@@ -154,53 +154,53 @@ def _check_keys(table: Mapping[str, Any], known: set[str], where: str, hint: str
 def _jobs(table: Mapping[str, Any], directory: Path) -> Iterator[Job]:
     """Every combination of the choices in a table."""
     budget: dict[str, Any] = {
-        "trials": _number("trials", table["trials"], int, 1) if "trials" in table else None,
-        "timeout": _number("timeout", table["timeout"], float, 0) if "timeout" in table else None,
-        "space": _text("space", table["space"]) if "space" in table else None,
-        "sampler": _one_of("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
-        "seed": _number("seed", table["seed"], int, 0) if "seed" in table else None,
-        "steps": _one_of("steps", table.get("steps", "auto"), WHEN),
-        "begin": tuple(_list("begin", table["begin"], _configuration)) if "begin" in table else (),
+        "trials": _job_number("trials", table["trials"], int, 1) if "trials" in table else None,
+        "timeout": _job_number("timeout", table["timeout"], float, 0) if "timeout" in table else None,
+        "space": _job_text("space", table["space"]) if "space" in table else None,
+        "sampler": _job_word("sampler", table["sampler"], SAMPLERS) if "sampler" in table else None,
+        "seed": _job_number("seed", table["seed"], int, 0) if "seed" in table else None,
+        "steps": _job_word("steps", table.get("steps", "auto"), WHEN),
+        "begin": tuple(_job_list("begin", table["begin"], _configuration)) if "begin" in table else (),
     }
     if budget["begin"] and budget["space"] is None:
         raise JobError("begin has values of parameters, so it needs the key 'space'")
     if budget["trials"] is None and budget["timeout"] is None:
         budget["timeout"] = 60.0
-    devices = _list("devices", table["devices"], _text) if "devices" in table else [None]
+    devices = _job_list("devices", table["devices"], _job_text) if "devices" in table else [None]
     if "file" in table:
-        file = _text("file", table["file"])
+        file = _job_text("file", table["file"])
         program = import_module("feinsum.languages.program").program(directory / file)
         for sizes, device in product(_combinations("sizes", table.get("sizes", {})), devices):
             yield Job(program, sizes, device, **budget, file=file)
         return
-    dtypes = _list("dtypes", table.get("dtypes", ["float64"]), _text)
+    dtypes = _job_list("dtypes", table.get("dtypes", ["float64"]), _job_text)
     for dtype, fixed in product(dtypes, _combinations("fixed", table.get("fixed", {}))):
-        e = _einsum(table, dtype, fixed)
+        e = _job_einsum(table, dtype, fixed)
         for sizes, device in product(_combinations("sizes", table.get("sizes", {})), devices):
             e.resolve(sizes)  # says which length is missing
             yield Job(e, sizes, device, **budget)
 
 
-def _einsum(table: Mapping[str, Any], dtype: str, fixed: Mapping[str, int]) -> BatchedEinsum:
+def _job_einsum(table: Mapping[str, Any], dtype: str, fixed: Mapping[str, int]) -> BatchedEinsum:
     for key in ("subscripts", "shapes"):
         if key not in table:
             raise JobError(f"the key {key!r} is missing")
     shapes = table["shapes"]
     if not isinstance(shapes, dict) or not shapes:
         raise JobError("shapes is no table like {A = [3, 'N'], x = ['N']}")
-    arrays = {name: array(name, _shape(name, axes, fixed), dtype) for name, axes in shapes.items()}
+    arrays = {name: array(name, _job_shape(name, axes, fixed), dtype) for name, axes in shapes.items()}
     if used := fixed.keys() - {axis for axes in shapes.values() for axis in axes if isinstance(axis, str)}:
         raise JobError(f"fixed has {min(used)!r}, which is no axis of shapes")
-    then = _list("then", table["then"], _text) if "then" in table else []
+    then = _job_list("then", table["then"], _job_text) if "then" in table else []
     read = {name for text in then for name in read_at(text)}
     matrix = []
     for row in table.get("rows", [[name for name in arrays if name not in read]]):
-        entries = _list("rows", row, _text)
+        entries = _job_list("rows", row, _job_text)
         unknown = [name for entry in entries for name in entry.split("*") if name not in arrays]
         if unknown:
             raise JobError(f"rows has {unknown[0]!r}, but shapes has {', '.join(arrays)}")
         matrix.append([tuple(arrays[name] for name in entry.split("*")) for entry in entries])
-    e = batched_einsum(_text("subscripts", table["subscripts"]), matrix)
+    e = batched_einsum(_job_text("subscripts", table["subscripts"]), matrix)
     if not then:
         return e
     if missing := sorted(read - arrays.keys()):
@@ -210,7 +210,7 @@ def _einsum(table: Mapping[str, Any], dtype: str, fixed: Mapping[str, int]) -> B
     return e.then(then[0] if len(then) == 1 else then, **own)
 
 
-def _shape(name: str, axes: object, fixed: Mapping[str, int]) -> tuple[int | str | float, ...]:
+def _job_shape(name: str, axes: object, fixed: Mapping[str, int]) -> tuple[int | str | float, ...]:
     if not isinstance(axes, list):
         raise JobError(f"the shape of {name!r} is no list of lengths and names")
     for axis in axes:
@@ -224,7 +224,7 @@ def _combinations(key: str, table: object) -> list[dict[str, int]]:
     if not isinstance(table, dict):
         raise JobError(f"{key} is no table like {{N = [1000, 100_000]}}")
     choices = {
-        name: [_number(f"{key}.{name}", n, int, 0) for n in (value if isinstance(value, list) else [value])]
+        name: [_job_number(f"{key}.{name}", n, int, 0) for n in (value if isinstance(value, list) else [value])]
         for name, value in table.items()
     }
     if math.prod(map(len, choices.values())) > _MOST_JOBS:
@@ -232,7 +232,7 @@ def _combinations(key: str, table: object) -> list[dict[str, int]]:
     return [dict(zip(choices, lengths, strict=True)) for lengths in product(*choices.values())]
 
 
-def _number(key: str, value: object, kind: type, least: int) -> Any:
+def _job_number(key: str, value: object, kind: type, least: int) -> Any:
     if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
         raise JobError(f"{key} is {value!r}, not a number")
     if not least <= value < 2**63:
@@ -240,7 +240,7 @@ def _number(key: str, value: object, kind: type, least: int) -> Any:
     return kind(value)
 
 
-def _text(key: str, value: object) -> str:
+def _job_text(key: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise JobError(f"{key} is {value!r}, not a text")
     return value
@@ -252,13 +252,13 @@ def _configuration(key: str, value: object) -> dict[str, Value]:
     return value
 
 
-def _one_of(key: str, value: object, known: tuple[str, ...]) -> str:
+def _job_word(key: str, value: object, known: tuple[str, ...]) -> str:
     if value not in known:
         raise JobError(f"{key} is {value!r}, not one of {', '.join(known)}")
     return str(value)
 
 
-def _list(key: str, value: object, convert: Any) -> list[Any]:
+def _job_list(key: str, value: object, convert: Any) -> list[Any]:
     values = value if isinstance(value, list) else [value]
     if not values:
         raise JobError(f"{key} is empty")

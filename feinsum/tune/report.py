@@ -13,7 +13,7 @@ from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
-from feinsum.report.units import listed, number, renamed, settings
+from feinsum.report.figures import listed, number, renamed_configuration, settings
 from feinsum.tune.final import Final
 from feinsum.tune.subject import EinsumSubject, Subject
 
@@ -140,7 +140,7 @@ class TuningReport:
         if self.best is not None and self.best not in records:
             records.append(self.best)
         letters = self.subject.letters
-        shown = {r.id: renamed(r.configuration, letters) for r in records}
+        shown = {r.id: renamed_configuration(r.configuration, letters) for r in records}
         return run_data(self._title, self.facts, records, self.best, shown)
 
     @property

@@ -19,7 +19,7 @@ from feinsum.database import Database, TuningRecord, jsonl
 from feinsum.devices import Device
 from feinsum.errors import DatabaseError
 from feinsum.tune.budget import Budget
-from feinsum.tune.keeper import refuted
+from feinsum.tune.recorder import refuted
 from feinsum.tune.task import draw_seed
 from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.worker import Worker
@@ -87,7 +87,7 @@ def prove_again(
             with contextlib.suppress(queue.Empty):
                 while budget.left_s and not stopped.is_set():
                     for record in waiting.get_nowait():
-                        done = _prove(worker, record, drawn, budget, trial_timeout)
+                        done = _prove_record(worker, record, drawn, budget, trial_timeout)
                         if done is None or stopped.is_set():
                             return
                         found.put(done)
@@ -116,7 +116,7 @@ def prove_again(
         pool.shutdown()
 
 
-def _prove(worker: Worker, record: TuningRecord, seed: int, budget: Budget, limit_s: float) -> Reproof | None:
+def _prove_record(worker: Worker, record: TuningRecord, seed: int, budget: Budget, limit_s: float) -> Reproof | None:
     """Build, prove and time the kernel of a record; None if the time was up before that was done."""
     trial = Trial(
         record.einsum_key,
@@ -134,7 +134,7 @@ def _prove(worker: Worker, record: TuningRecord, seed: int, budget: Budget, limi
     return None if outcome.status != "ok" and not budget.left_s else Reproof(record, outcome, seed)
 
 
-def identity(record: TuningRecord) -> object:
+def record_identity(record: TuningRecord) -> object:
     """The key that a record shares with its replacement when it is found wrong."""
     return replace(refuted(record, "", 0), seed=None)
 
@@ -150,15 +150,15 @@ class Progress:
         self._source = source
         self._path = Path(path)
         self.records = source.query(status=None) if isinstance(source, Database) else list(source)
-        known = [entry for _, entry in jsonl.read(path)] if self._path.exists() else []
-        self._done = {identity(entry): entry for entry in known if isinstance(entry, TuningRecord)}
+        known = [entry for _, entry in jsonl.read_records(path)] if self._path.exists() else []
+        self._done = {record_identity(entry): entry for entry in known if isinstance(entry, TuningRecord)}
         # Once more, as the process that wrote it may have been killed in the middle of a line.
-        jsonl.write((record.to_json() for record in self._done.values()), path)
+        jsonl.write_lines((record.to_json() for record in self._done.values()), path)
 
     @property
     def left(self) -> list[TuningRecord]:
         """The records that are ``ok`` and not yet proved."""
-        return [record for record in self.records if record.status == "ok" and identity(record) not in self._done]
+        return [record for record in self.records if record.status == "ok" and record_identity(record) not in self._done]
 
     def note(self, reproof: Reproof) -> None:
         """Remember the new proof of a record; a wrong one loses its rank in a store at once.
@@ -170,7 +170,7 @@ class Progress:
         result = reproof.result
         if isinstance(self._source, Database) and result != reproof.record:
             self._source.replace(reproof.record, result)
-        self._done[identity(result)] = result
+        self._done[record_identity(result)] = result
         try:
             with open(self._path, "a", encoding="utf-8", newline="\n") as file:
                 file.write(result.to_json() + "\n")
@@ -181,6 +181,6 @@ class Progress:
         """If all records of the device are proved, let the file take the place of the source, and say so."""
         if any(record.device == device for record in self.left):
             return False
-        lines = {self._done.get(identity(record), record).to_json() for record in self.records}
-        jsonl.write(sorted(lines), self._path)
+        lines = {self._done.get(record_identity(record), record).to_json() for record in self.records}
+        jsonl.write_lines(sorted(lines), self._path)
         return True

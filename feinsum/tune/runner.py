@@ -22,7 +22,7 @@ from feinsum.devices import DeviceProfile
 from feinsum.timing.races import Race
 from feinsum.tune.budget import Budget
 from feinsum.tune.final import Rounds
-from feinsum.tune.trial import Built, Outcome, Trial
+from feinsum.tune.trial import CompiledTrial, Outcome, Trial
 from feinsum.tune.worker import Worker
 
 _HOPELESS = 1.5
@@ -73,7 +73,7 @@ class Engine(Protocol):
         """
 
 
-class Runner:
+class TrialRunner:
     """Worker processes for the trials of one device; a context manager that ends them.
 
     :param workers: processes that build; None for one a core, four at most.
@@ -101,11 +101,11 @@ class Runner:
         self._started: Future[None] | None = None
         self._building: dict[str, Worker] = {}
         self._handing_over = threading.Lock()
-        self._kept: OrderedDict[str, Built] = OrderedDict()
+        self._kept: OrderedDict[str, CompiledTrial] = OrderedDict()
         self._shares_cores = profile.kind == "cpu"
         self._device = threading.Lock()
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> TrialRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +122,7 @@ class Runner:
         :raises DeviceError: if no worker can be started.
         """
         budget = budget or Budget()
-        pending: deque[tuple[Trial, Future[Built | Outcome]]] = deque()
+        pending: deque[tuple[Trial, Future[CompiledTrial | Outcome]]] = deque()
         try:
             while True:
                 while len(pending) < 2 * len(self._builders) and (trial := next_trial()) is not None:
@@ -162,7 +162,9 @@ class Runner:
         with self._device:
             return self._race(variants, seconds, budget)
 
-    def _race(self, variants: Mapping[str, tuple[Trial, Built | Outcome]], seconds: float, budget: Budget) -> Rounds:
+    def _race(
+        self, variants: Mapping[str, tuple[Trial, CompiledTrial | Outcome]], seconds: float, budget: Budget
+    ) -> Rounds:
         """The rounds of a race: a few however long they take, then as many as there is time for."""
         race, rounds, failed = Race(tuple(variants)), list[dict[str, list[float]]](), set[str]()
         share_s, end = seconds / _USUAL_ROUNDS / max(len(variants), 1), time.monotonic() + _OVERHEAD * seconds
@@ -182,7 +184,7 @@ class Runner:
         return [{name: samples for name, samples in found.items() if name not in failed} for found in rounds]
 
     def _round(
-        self, variants: Sequence[tuple[Trial, Built | Outcome]], seconds: float, budget: Budget
+        self, variants: Sequence[tuple[Trial, CompiledTrial | Outcome]], seconds: float, budget: Budget
     ) -> dict[str, list[float]] | None:
         """The samples of one round, of those that do not fail; None if the time was up before its end."""
         samples_s: dict[str, list[float]] = {}
@@ -196,7 +198,7 @@ class Runner:
                 self.refuted[trial.id] = outcome
         return samples_s
 
-    def _build(self, trial: Trial) -> Built | Outcome:
+    def _build(self, trial: Trial) -> CompiledTrial | Outcome:
         worker = self._idle.get()
         self._building[trial.id] = worker
         try:
@@ -206,10 +208,10 @@ class Runner:
                 del self._building[trial.id]
                 self._idle.put(worker)
 
-    def _build_again(self, trial: Trial) -> Built | Outcome:
+    def _build_again(self, trial: Trial) -> CompiledTrial | Outcome:
         return self._kept.get(trial.id) or self._build(trial)
 
-    def _abandon(self, trials: Iterable[tuple[Trial, Future[Built | Outcome]]]) -> None:
+    def _abandon(self, trials: Iterable[tuple[Trial, Future[CompiledTrial | Outcome]]]) -> None:
         """Stop building these trials."""
         for trial, future in trials:
             if not future.cancel():
@@ -219,7 +221,7 @@ class Runner:
                         worker.abandon()
 
     def _measure(
-        self, trial: Trial, built: Built | Outcome, budget: Budget, seconds: float | None = None
+        self, trial: Trial, built: CompiledTrial | Outcome, budget: Budget, seconds: float | None = None
     ) -> Outcome | None:
         """Prove and time a variant; None if the time was up before that was done.
 
@@ -244,7 +246,7 @@ class Runner:
             self._keep(trial, built)
         return outcome
 
-    def _prove_and_time(self, trial: Trial, built: Built, budget: Budget, seconds: float | None) -> Outcome:
+    def _prove_and_time(self, trial: Trial, built: CompiledTrial, budget: Budget, seconds: float | None) -> Outcome:
         outcome = self._measurer.prove(trial, built, min(self._timeout_s, budget.patience_s))
         if outcome is not None:
             return outcome
@@ -253,7 +255,7 @@ class Runner:
         with self._quiet():
             return self._measurer.time(trial, limit_s, give_up_s=give_up_s, seconds=seconds or _SECONDS)
 
-    def _keep(self, trial: Trial, built: Built) -> None:
+    def _keep(self, trial: Trial, built: CompiledTrial) -> None:
         """Keep a variant that may enter a final, which then need not build it again."""
         self._kept[trial.id] = built
         if len(self._kept) > _KEPT:

@@ -20,7 +20,7 @@ from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, Instance, TransformSpace
 
 if TYPE_CHECKING:
-    from feinsum.compile.program import Program
+    from feinsum.compile.kernel_program import KernelProgram
     from feinsum.devices import Device, DeviceProfile
     from feinsum.validate.case import Case
 
@@ -85,7 +85,7 @@ class Subject(Protocol):
     def instance(self, profile: DeviceProfile) -> Instance | None:
         """The einsum that it is, for chains, similar records and the cost model; None for other subjects."""
 
-    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> Program:
+    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> KernelProgram:
         """The kernel of a configuration.
 
         :raises SpaceError: if the space fails.
@@ -180,7 +180,7 @@ class EinsumSubject:
     def instance(self, profile: DeviceProfile) -> Instance:
         return Instance.of_canonical(self.canonical, self.sizes, profile)
 
-    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> Program:
+    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> KernelProgram:
         from feinsum.compile.codegen import generate_program
         from feinsum.compile.realize import transformed
         from feinsum.errors import SpaceError, TransformError

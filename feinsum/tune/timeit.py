@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from feinsum.compile.executable import build
+from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
@@ -60,19 +60,19 @@ def timeit(
         s.default(s.problem(e, sizes, chosen.profile)) if configuration is None else configuration,
         chosen.profile,
     )
-    executable = build(chosen.context, program)
+    executable = build_executable(chosen.context, program)
     seed = draw_seed() if seed is None else seed
     for workload in (workloads := proof(e, lengths, chosen.queue, seed)):
-        _require(workload.check(executable), seed)
+        _require_right(workload.check(executable), seed)
     main = workloads[-1]
     rotation = Rotation.make(main, chosen.profile)
     rotation.begin(executable)
     timing = time_executable(executable, chosen.queue, rotation, main.parameters, seconds=seconds)
-    _require(rotation.check(executable), seed)
+    _require_right(rotation.check(executable), seed)
     return timing
 
 
-def _require(verdict: Verdict, seed: int) -> None:
+def _require_right(verdict: Verdict, seed: int) -> None:
     if not verdict.ok:
         raise ValidationError(f"{verdict.message} (seed {seed})")
 

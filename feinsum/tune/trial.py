@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from feinsum.compile.program import Program
+from feinsum.compile.kernel_program import KernelProgram
 from feinsum.errors import FeinsumError, SpaceError, TransformError
-from feinsum.tune.memory import limit_memory
+from feinsum.tune.memory_limit import limit_memory
 from feinsum.tune.subject import Subject, subject_of
 
 
@@ -36,7 +36,7 @@ class Trial:
     seed: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: _plain_data(getattr(self, f.name)) for f in fields(self)}
 
     @cached_property
     def id(self) -> str:
@@ -44,7 +44,7 @@ class Trial:
         return json.dumps(self.to_json(), sort_keys=True)
 
 
-def _plain(value: Any) -> Any:
+def _plain_data(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
@@ -70,18 +70,18 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Built:
+class CompiledTrial:
     """A program and its machine code, on the way from the process that compiled it to the one that times it."""
 
-    program: Program
+    program: KernelProgram
     binary: bytes = field(repr=False)
 
     def to_json(self) -> dict[str, Any]:
         return {"program": self.program.to_json(), "binary": base64.b64encode(self.binary).decode()}
 
     @staticmethod
-    def from_json(data: Any) -> Built:
-        return Built(Program.from_json(data["program"]), base64.b64decode(data["binary"]))
+    def from_json(data: Any) -> CompiledTrial:
+        return CompiledTrial(KernelProgram.from_json(data["program"]), base64.b64decode(data["binary"]))
 
 
 def prepare(word: str, builds: bool) -> None:
@@ -89,7 +89,7 @@ def prepare(word: str, builds: bool) -> None:
 
     :param word: for the device on which the trials for its id are done from now on.
     """
-    device = _device(word)
+    device = _device_of_word(word)
     _prepared[device.id] = device
     _ = device.context
     if builds:
@@ -98,34 +98,34 @@ def prepare(word: str, builds: bool) -> None:
         limit_memory()
 
 
-def build_trial(trial: Trial) -> Built | Outcome:
+def build_trial(trial: Trial) -> CompiledTrial | Outcome:
     """Transform and compile; an outcome means that this failed."""
-    from feinsum.compile.executable import build
+    from feinsum.compile.executable import build_executable
 
-    device = _device(trial.device)
+    device = _device_of_word(trial.device)
     try:
-        program = _subject_of(trial).program(trial.space, trial.version, trial.configuration, device.profile)
+        program = _subject_of_trial(trial).program(trial.space, trial.version, trial.configuration, device.profile)
     except SpaceError as error:
         return Outcome("compile-failed", str(error))
     except FeinsumError as error:
         return Outcome("refused", str(error))
     try:
-        executable = build(device.context, program)
+        executable = build_executable(device.context, program)
     except TransformError as error:
         return Outcome("compile-failed", str(error))
-    return Built(executable.program, executable.binary)
+    return CompiledTrial(executable.program, executable.binary)
 
 
-def prove_trial(trial: Trial, built: Built) -> Outcome | None:
+def prove_trial(trial: Trial, built: CompiledTrial) -> Outcome | None:
     """Prove that a variant is right, unless this process did so lately; an outcome means that it is not."""
-    from feinsum.compile.executable import build
+    from feinsum.compile.executable import build_executable
     from feinsum.devices.opencl import driver_error
 
     if trial.id in _proved:
         _proved.move_to_end(trial.id)
         return None
     try:
-        executable = build(_device(trial.device).context, built.program, built.binary)
+        executable = build_executable(_device_of_word(trial.device).context, built.program, built.binary)
         for case in _bench_of(trial).cases:
             verdict = case.check(executable)
             if not verdict.ok:
@@ -151,7 +151,7 @@ def time_trial(trial: Trial, give_up_s: float = math.inf, seconds: float = 0.3) 
     executable = _proved.get(trial.id)
     if executable is None:
         return Outcome("launch-failed", "the process that proved it is gone")
-    device, bench = _device(trial.device), _bench_of(trial)
+    device, bench = _device_of_word(trial.device), _bench_of(trial)
     try:
         rotation, lengths = bench.rotation, bench.cases[-1].parameters
         rotation.begin(executable)
@@ -176,12 +176,12 @@ _proved: OrderedDict[str, Any] = OrderedDict()
 """Executables by the id of their trial, least recently used first."""
 
 
-def _subject_of(trial: Trial) -> Subject:
-    return _subject(trial.key, tuple(sorted(trial.sizes.items())))
+def _subject_of_trial(trial: Trial) -> Subject:
+    return _cached_subject(trial.key, tuple(sorted(trial.sizes.items())))
 
 
 @lru_cache(maxsize=64)
-def _subject(key: str, sizes: tuple[tuple[str, int], ...]) -> Subject:
+def _cached_subject(key: str, sizes: tuple[tuple[str, int], ...]) -> Subject:
     return subject_of(key, dict(sizes))
 
 
@@ -189,12 +189,12 @@ _prepared: dict[str, Any] = {}
 """By id: which of equal devices this process has."""
 
 
-def _device(word: str) -> Any:
-    return _prepared.get(word) or _chosen(word)
+def _device_of_word(word: str) -> Any:
+    return _prepared.get(word) or _trial_device_choice(word)
 
 
 @lru_cache(maxsize=8)
-def _chosen(word: str) -> Any:
+def _trial_device_choice(word: str) -> Any:
     from feinsum.devices import device
 
     return device(word)
@@ -216,10 +216,10 @@ class _Bench:
 
 
 def _bench_of(trial: Trial) -> _Bench:
-    return _bench(trial.key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
+    return _cached_bench(trial.key, tuple(sorted(trial.sizes.items())), trial.device, trial.seed)
 
 
 @lru_cache(maxsize=1)
-def _bench(key: str, sizes: tuple[tuple[str, int], ...], device_id: str, seed: int) -> _Bench:
-    device = _device(device_id)
-    return _Bench(device, list(_subject(key, sizes).proof(device, seed)))
+def _cached_bench(key: str, sizes: tuple[tuple[str, int], ...], device_id: str, seed: int) -> _Bench:
+    device = _device_of_word(device_id)
+    return _Bench(device, list(_cached_subject(key, sizes).proof(device, seed)))

@@ -24,8 +24,8 @@ from typing import IO, Any
 
 from feinsum.ending import leave_no_core, signal_group
 from feinsum.errors import DeviceError
-from feinsum.tune.memory import used_up
-from feinsum.tune.trial import Built, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
+from feinsum.tune.memory_limit import used_up
+from feinsum.tune.trial import CompiledTrial, Outcome, Trial, build_trial, prepare, prove_trial, time_trial
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class Worker:
             with contextlib.suppress(WorkerLostError):  # the run has ended meanwhile
                 self._start()
 
-    def build(self, trial: Trial, timeout_s: float) -> Built | Outcome:
+    def build(self, trial: Trial, timeout_s: float) -> CompiledTrial | Outcome:
         """See :func:`feinsum.tune.trial.build_trial`; a lost worker is an outcome.
 
         :raises DeviceError: if no worker can be started.
@@ -111,9 +111,9 @@ class Worker:
         answer = self._insist({"do": "build", "trial": trial.to_json()}, timeout_s, "compile-failed")
         if isinstance(answer, Outcome):
             return answer
-        return Built.from_json(answer["built"]) if "built" in answer else self._checked(_outcome(answer))
+        return CompiledTrial.from_json(answer["built"]) if "built" in answer else self._checked(_answer_outcome(answer))
 
-    def prove(self, trial: Trial, built: Built, timeout_s: float) -> Outcome | None:
+    def prove(self, trial: Trial, built: CompiledTrial, timeout_s: float) -> Outcome | None:
         """See :func:`feinsum.tune.trial.prove_trial`; a lost worker is an outcome.
 
         :raises DeviceError: if no worker can be started.
@@ -122,7 +122,7 @@ class Worker:
         answer = self._insist(request, timeout_s, "launch-failed")
         if isinstance(answer, Outcome):
             return answer
-        return self._checked(_outcome(answer)) if answer else None
+        return self._checked(_answer_outcome(answer)) if answer else None
 
     def time(self, trial: Trial, timeout_s: float, **how: float) -> Outcome:
         """See :func:`feinsum.tune.trial.time_trial`; a lost worker is an outcome.
@@ -133,7 +133,7 @@ class Worker:
             answer = self._ask({"do": "time", "trial": trial.to_json(), "how": how}, timeout_s)
         except WorkerLostError as lost:
             return lost.outcome("launch-failed")
-        return self._checked(_outcome(answer))
+        return self._checked(_answer_outcome(answer))
 
     def _checked(self, outcome: Outcome) -> Outcome:
         """The outcome; a process that may have lost its integrity is not used again."""
@@ -329,18 +329,18 @@ def _signal_name(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else ""
 
 
-def _outcome(answer: dict[str, Any]) -> Outcome:
+def _answer_outcome(answer: dict[str, Any]) -> Outcome:
     samples_s = tuple(answer.get("samples_s", ()))
     return Outcome(answer["status"], answer.get("message", ""), samples_s, answer.get("tainted", False))
 
 
-def _serve(requests: IO[str], answers: IO[str]) -> None:
+def _serve_requests(requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
-        answers.write(json.dumps(_answer(json.loads(line))) + "\n")
+        answers.write(json.dumps(_answer_request(json.loads(line))) + "\n")
         answers.flush()
 
 
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
+def _answer_request(request: dict[str, Any]) -> dict[str, Any]:
     """Answer a request; every failure is an answer, too."""
     do = request["do"]
     try:
@@ -348,11 +348,11 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
             prepare(request["device"], request["role"] == "build")
             return {}
         trial = Trial(**request["trial"])
-        result: Built | Outcome | None
+        result: CompiledTrial | Outcome | None
         if do == "build":
             result = build_trial(trial)
         elif do == "prove":
-            result = prove_trial(trial, Built.from_json(request["built"]))
+            result = prove_trial(trial, CompiledTrial.from_json(request["built"]))
         else:
             result = time_trial(trial, **request["how"])
     except Exception as error:
@@ -361,7 +361,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"status": status, "message": f"{type(error).__name__}: {error}", "tainted": isinstance(error, MemoryError)}
     if result is None:
         return {}
-    return {"built": result.to_json()} if isinstance(result, Built) else vars(result)
+    return {"built": result.to_json()} if isinstance(result, CompiledTrial) else vars(result)
 
 
 def _die_with_parent() -> None:
@@ -378,15 +378,15 @@ def _expect_the_worst() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def main() -> None:
+def serve_stdin() -> None:
     """Serve requests until the end of the standard input."""
     _die_with_parent()
     _expect_the_worst()
     gc.set_threshold(*_SELDOM)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # compilers write to the standard output what they like
-    _serve(sys.stdin, answers)
+    _serve_requests(sys.stdin, answers)
 
 
 if __name__ == "__main__":
-    main()
+    serve_stdin()

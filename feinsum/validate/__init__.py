@@ -17,7 +17,7 @@ from typing import Any
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.validate.draws import ZERO
-from feinsum.validate.lengths import drawn_lengths, length_values, odd_lengths
+from feinsum.validate.proof_lengths import drawn_lengths, length_values, odd_lengths
 from feinsum.validate.reference import hides_terms
 from feinsum.validate.rotation import Rotation
 from feinsum.validate.verdict import Verdict

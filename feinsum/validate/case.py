@@ -11,7 +11,7 @@ import numpy as np
 
 from feinsum.compile.filling import enqueue_fill
 from feinsum.timing import buffer_sets_needed
-from feinsum.validate.guarded import Guarded, digests, finite_byte
+from feinsum.validate.guarded import GuardedBuffer, digests, finite_byte
 from feinsum.validate.reference import Reference
 from feinsum.validate.verdict import Verdict
 
@@ -46,7 +46,7 @@ class Case(ABC):
     ) -> None:
         self.queue, self.draw = queue, draw
         self._inputs, self._results, self._present = inputs, results, present
-        self._guarded: dict[str, Guarded] = {}
+        self._guarded: dict[str, GuardedBuffer] = {}
 
     @abstractmethod
     def another(self) -> Case:
@@ -102,11 +102,11 @@ class Case(ABC):
 
     def sets_to_rotate(self, profile: DeviceProfile) -> int:
         """The number of sets of inputs and outputs that keeps timing out of the cache, within a quarter of the memory."""
-        return buffer_sets_needed(self.used_bytes, self.nbytes, profile.cache_bytes, _most_bytes(profile))
+        return buffer_sets_needed(self.used_bytes, self.nbytes, profile.cache_bytes, _most_case_bytes(profile))
 
     def room(self, profile: DeviceProfile) -> int:
         """The number of sets of inputs and outputs that fit into a quarter of the memory."""
-        return _most_bytes(profile) // max(self.nbytes, 1)
+        return _most_case_bytes(profile) // max(self.nbytes, 1)
 
     def upload(self) -> dict[str, Any]:
         """A fresh copy of the inputs on the device, as buffers by name."""
@@ -145,11 +145,11 @@ class Case(ABC):
         return int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
 
     @cached_property
-    def _guarded_inputs(self) -> dict[str, Guarded]:
+    def _guarded_inputs(self) -> dict[str, GuardedBuffer]:
         """The inputs, between bands of values that spoil a result which reads them."""
         found = {}
         for name, values in self._inputs.items():
-            found[name] = Guarded(self.queue, values.nbytes, _POISON[values.dtype.kind])
+            found[name] = GuardedBuffer(self.queue, values.nbytes, _POISON[values.dtype.kind])
             found[name].put(values)
         return found
 
@@ -191,7 +191,7 @@ class Case(ABC):
         where = "out of bounds" if escaped else "though it is an input"
         return verdict if not verdict.ok else Verdict(f"'{names[0]}' is written {where} {self._where()}", np.inf, escaped)
 
-    def _poisoned_outputs(self) -> dict[str, Guarded]:
+    def _poisoned_outputs(self) -> dict[str, GuardedBuffer]:
         """A buffer for each output, made at the first check.
 
         Even numbers meet NaN where nothing was written, the others a finite number, so that what a kernel finds in its
@@ -199,7 +199,7 @@ class Case(ABC):
         """
         for name, (_, dtype) in self._results.items():
             if name not in self._guarded:
-                self._guarded[name] = Guarded(self.queue, self._output_bytes(name), _OUTPUT_BAND)
+                self._guarded[name] = GuardedBuffer(self.queue, self._output_bytes(name), _OUTPUT_BAND)
             else:
                 self._guarded[name].renew_bands()
             if name in self._present:
@@ -216,7 +216,7 @@ class Case(ABC):
         executable.enqueue(self.queue, {**inputs, **outputs, **scratch}, self.parameters)
         self.queue.finish()
 
-    def _judge_guarded(self, outputs: Mapping[str, Guarded]) -> Verdict:
+    def _judge_guarded(self, outputs: Mapping[str, GuardedBuffer]) -> Verdict:
         """Compare outputs between bands with the references."""
         worst = 0.0
         for (name, guarded), reference in zip(outputs.items(), self.references, strict=True):
@@ -285,7 +285,7 @@ class Case(ABC):
         return f"at lengths {self.place}" + ("" if self.draw == "even" else f", of {self.draw} inputs")
 
 
-def _most_bytes(profile: DeviceProfile) -> int:
+def _most_case_bytes(profile: DeviceProfile) -> int:
     return min(profile.global_memory_bytes // 4, _MOST_BYTES_TO_ROTATE)
 
 

@@ -76,7 +76,7 @@ def _quotient(call: Any, a: Disk, b: Disk) -> tuple[Values, Values, Values]:
     return quotient, np.where(least > 0, bound, np.inf), abs(quotient)
 
 
-def _exp(call: Any, a: Disk) -> tuple[Values, Values, Values]:
+def _exp_disk(call: Any, a: Disk) -> tuple[Values, Values, Values]:
     value = call(a.mid)
     return value, abs(value) * np.expm1(a.bound), abs(value)
 
@@ -94,7 +94,7 @@ _RULES: Mapping[str, Callable[..., tuple[Values, Values, Values]]] = {
     "/": _quotient,
     "neg": _as_far,
     "conj": _as_far,
-    "exp": _exp,
+    "exp": _exp_disk,
     "sin": _wave,
     "cos": _wave,
 }

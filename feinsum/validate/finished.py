@@ -23,7 +23,7 @@ Values = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Known:
+class EpilogueInputs:
     """The values that an epilogue reads besides the sum.
 
     :ivar present: the content of the output before; None if it is not read.
@@ -36,13 +36,13 @@ class Known:
     scalars: Mapping[str, Any]
 
 
-def finished(
+def finished_value(
     epilogue: Epilogue,
     dtype: np.dtype[Any],
     sums: Sequence[Values],
     bounds: Sequence[Values],
     at: tuple[Values, ...],
-    known: Known,
+    known: EpilogueInputs,
 ) -> tuple[Values, Values]:
     """The value of the epilogue for sums, and the bound of its error.
 
@@ -55,24 +55,24 @@ def finished(
         if dtype.kind in "iu":
             wide = computed_in(dtype)
             whole = [row.astype(wide) for row in sums]
-            evaluation = _Evaluation(dtype, wide, whole, at, known, np.asarray, _integers)
-            return _whole(evaluation.rec(epilogue.expression), sums[0]).astype(dtype), bounds[0]
+            evaluation = _EpilogueEvaluator(dtype, wide, whole, at, known, np.asarray, _integers)
+            return _whole_values(evaluation.rec(epilogue.expression), sums[0]).astype(dtype), bounds[0]
         kind: Any = Disk if dtype.kind == "c" else Interval
         arithmetic: Any = DiskArithmetic(dtype) if dtype.kind == "c" else IntervalArithmetic(dtype)
         start = [kind.around(row, bound) for row, bound in zip(sums, bounds, strict=True)]
-        evaluation = _Evaluation(dtype, sums[0].dtype, start, at, known, kind.exact, arithmetic.apply)
+        evaluation = _EpilogueEvaluator(dtype, sums[0].dtype, start, at, known, kind.exact, arithmetic.apply)
         found = evaluation.rec(epilogue.expression)
         # Where a sum is infinite or no number, what becomes of it may depend on the order of evaluation.
         finite = np.logical_and.reduce([np.isfinite(row) for row in sums])
-        return _whole(found.mid, sums[0]), np.where(finite, _whole(found.bound, sums[0]), np.inf)
+        return _whole_values(found.mid, sums[0]), np.where(finite, _whole_values(found.bound, sums[0]), np.inf)
 
 
-def _whole(values: Any, like: Values) -> Values:
+def _whole_values(values: Any, like: Values) -> Values:
     return np.broadcast_to(np.asarray(values), like.shape)
 
 
 @dataclass(frozen=True)
-class _Evaluation:
+class _EpilogueEvaluator:
     """Walks an expression.
 
     :ivar wide: the type of the reference.
@@ -84,7 +84,7 @@ class _Evaluation:
     wide: np.dtype[Any]
     sums: Sequence[Any]
     at: tuple[Values, ...]
-    known: Known
+    known: EpilogueInputs
     exact: Callable[[Any], Any]
     apply: Callable[[str, list[Any]], Any]
 
@@ -96,9 +96,9 @@ class _Evaluation:
                 return self._exactly(_at_axes(self.known.present, tuple(range(len(self.at))), self.at))
             case tree.Read():
                 return self._exactly(_at_axes(self.known.arrays[node.array.name], node.axes, self.at))
-            case tree.Scalar():
+            case tree.EpilogueScalar():
                 return self._exactly(self.known.scalars[node.name])
-            case tree.Number():
+            case tree.EpilogueNumber():
                 # As the kernel has it: rounded to the type of the output.
                 return self._exactly(self.dtype.type(node.value))
         return self._call(node)
@@ -106,7 +106,7 @@ class _Evaluation:
     def _exactly(self, values: Any) -> Any:
         return self.exact(np.asarray(values).astype(self.dtype).astype(self.wide))
 
-    def _call(self, node: tree.Call) -> Any:
+    def _call(self, node: tree.EpilogueCall) -> Any:
         factor = tree.vanishing_factor(node)
         if factor is not None:
             value = self.rec(factor)

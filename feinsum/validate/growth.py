@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.einsum import BatchedEinsum
-from feinsum.epilogue.values import evaluate
+from feinsum.epilogue.epilogue_values import evaluate_epilogue
 from feinsum.validate.reference import Reference
 
 _RUNS, _LARGE, _STEEP = 200, 1e6, 4.0
@@ -52,7 +52,7 @@ def _of_row(
     start = 1.0 + float(abs(content).max(initial=0.0))
     sizes = []
     for count in range(1, _RUNS + 1):
-        content = evaluate(own, sums, content, arrays, scalars)
+        content = evaluate_epilogue(own, sums, content, arrays, scalars)
         size = float(abs(content).max(initial=0.0))
         if not size <= _LARGE * start:
             return max(1, count // 2)

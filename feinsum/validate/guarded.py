@@ -41,7 +41,7 @@ __kernel void digest(
 """
 
 
-class Guarded:
+class GuardedBuffer:
     """A buffer between guard bands.
 
     :param size: bytes of the buffer.
@@ -61,11 +61,11 @@ class Guarded:
     def renew_bands(self) -> None:
         """Fill the bands again."""
         for start in (0, _BAND_BYTES + self._size):
-            fill(self._queue, self.whole, self._band, start, _BAND_BYTES)
+            fill_buffer(self._queue, self.whole, self._band, start, _BAND_BYTES)
 
     def fill(self, value: int) -> None:
         """Set every byte between the bands."""
-        fill(self._queue, self.whole, value, _BAND_BYTES, self._size)
+        fill_buffer(self._queue, self.whole, value, _BAND_BYTES, self._size)
 
     def put(self, values: np.ndarray[Any, Any]) -> None:
         """Copy an array between the bands."""
@@ -84,7 +84,7 @@ class Guarded:
         return raw[_BAND_BYTES:-_BAND_BYTES], intact
 
 
-def fill(queue: Any, buffer: Any, value: int, start: int, size: int) -> None:
+def fill_buffer(queue: Any, buffer: Any, value: int, start: int, size: int) -> None:
     """Set `size` bytes from `start` on; where the host shares the memory, it is eight times as fast as the driver."""
     import pyopencl as cl
 
@@ -106,14 +106,14 @@ def digests(queue: Any, buffers: Sequence[Any]) -> list[bytes]:
     """
     import pyopencl as cl
 
-    kernel = cl.Kernel(_program(queue.context), "digest")  # a kernel object has one set of arguments
+    kernel = cl.Kernel(_guard_program(queue.context), "digest")  # a kernel object has one set of arguments
     lanes = _CPU_LANES if queue.device.type & cl.device_type.CPU else _LANES
     room = cl.Buffer(queue.context, cl.mem_flags.WRITE_ONLY, _AT_ONCE * lanes * 8)
     found: list[bytes] = []
     for start in range(0, len(buffers), _AT_ONCE):
         part = buffers[start : start + _AT_ONCE]
         for place, buffer in enumerate(part):
-            numbers = (buffer.size, *_walk(queue, buffer.size // 8, lanes))
+            numbers = (buffer.size, *_lane_walk(queue, buffer.size // 8, lanes))
             kernel(queue, (lanes,), None, buffer, *map(np.uint64, numbers), room, np.uint64(place * lanes))
         sums = np.empty((len(part), lanes), np.uint64)
         cl.enqueue_copy(queue, sums, room)
@@ -121,7 +121,7 @@ def digests(queue: Any, buffers: Sequence[Any]) -> list[bytes]:
     return found
 
 
-def _walk(queue: Any, words: int, lanes: int) -> tuple[int, int, int]:
+def _lane_walk(queue: Any, words: int, lanes: int) -> tuple[int, int, int]:
     """Where the second lane begins, how far apart the words of a lane are, and how many it has at most."""
     import pyopencl as cl
 
@@ -135,5 +135,5 @@ def finite_byte() -> int:
 
 
 @functools.lru_cache(maxsize=1)
-def _program(context: Any) -> Any:
+def _guard_program(context: Any) -> Any:
     return build_program(context, _SOURCE)

@@ -18,7 +18,7 @@ import numpy as np
 
 from feinsum.einsum import BatchedEinsum
 from feinsum.flops import contraction_path, count_flops
-from feinsum.validate.finished import Known, finished
+from feinsum.validate.finished import EpilogueInputs, finished_value
 
 _OPERATIONS = 20_000_000
 """Operations of one reference: extended precision runs at about 1e8 of them a second."""
@@ -119,7 +119,7 @@ def hides_terms(e: BatchedEinsum, lengths: Mapping[str, int]) -> bool:
     False as well where whole numbers would not be exact, since then they are of no use.
     """
     return _largest_digit(e, lengths) > 0 and any(
-        dtype.kind in "fc" and _roundoff(e, lengths, dtype) * _terms(e, lengths) > _VISIBLE for dtype in e.dtypes
+        dtype.kind in "fc" and _roundoff(e, lengths, dtype) * _summand_count(e, lengths) > _VISIBLE for dtype in e.dtypes
     )
 
 
@@ -140,15 +140,15 @@ def _largest_digit(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
     epsilons = [float(np.finfo(dtype).eps) for dtype in e.dtypes if dtype.kind in "fc"]
     growth = 2 if any(dtype.kind == "c" for dtype in e.dtypes) else 1
     limit = 2 / max(epsilons, default=2.0**-52)
-    return next((m for m in (3, 2, 1) if _terms(e, lengths) * (growth * m) ** _factors(e) <= limit), 0)
+    return next((m for m in (3, 2, 1) if _summand_count(e, lengths) * (growth * m) ** _longest_product(e) <= limit), 0)
 
 
-def _terms(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
+def _summand_count(e: BatchedEinsum, lengths: Mapping[str, int]) -> int:
     """Products that are summed for one entry."""
     return math.prod(lengths[letter] for letter in e.indexing.summed)
 
 
-def _factors(e: BatchedEinsum) -> int:
+def _longest_product(e: BatchedEinsum) -> int:
     """Factors of the longest product."""
     return max(sum(len(entry) for entry in row) for row in e.args)
 
@@ -170,17 +170,17 @@ def references(
     :param exact: whether sums have no roundoff with these inputs, so that no error of them is allowed.
     :param scalars: the numbers that epilogues take.
     """
-    chosen = _choose(e, lengths, np.random.default_rng(seed))
+    chosen = _choose_positions(e, lengths, np.random.default_rng(seed))
     few = {letter: len(chosen[letter]) if letter in chosen else length for letter, length in lengths.items()}
     path = contraction_path(e, few)
     with np.errstate(invalid="ignore"):  # an infinity among the inputs may make what is no number
         sums = _references(e, lengths, inputs, chosen, path, exact=exact)
     if e.combines:
-        return [_finished(e, 0, sums, inputs, scalars)]
-    return [_finished(e, row, [of], inputs, scalars) for row, of in enumerate(sums)] if e.epilogues else sums
+        return [_finished_reference(e, 0, sums, inputs, scalars)]
+    return [_finished_reference(e, row, [of], inputs, scalars) for row, of in enumerate(sums)] if e.epilogues else sums
 
 
-def _finished(
+def _finished_reference(
     e: BatchedEinsum,
     output: int,
     of: list[Reference],
@@ -191,9 +191,9 @@ def _finished(
     own = e.epilogues[output]
     if own is None:
         return of[0]
-    known, at = Known(inputs.get(e.output_names[output]), inputs, scalars), of[0].at
+    known, at = EpilogueInputs(inputs.get(e.output_names[output]), inputs, scalars), of[0].at
     sums, bounds = [sum_.expected for sum_ in of], [sum_.bound for sum_ in of]
-    return Reference(at, *finished(own, e.dtypes[output], sums, bounds, at, known))
+    return Reference(at, *finished_value(own, e.dtypes[output], sums, bounds, at, known))
 
 
 def _references(
@@ -211,19 +211,21 @@ def _references(
     for row, dtype in zip(e.args, e.row_dtypes, strict=True):
         operands = []
         for entry, letters in zip(row, e.indexing.inputs, strict=True):
-            parts = [_take(inputs[a.name], letters, chosen) for a in entry]
-            operands.append(_product([part.astype(_wide(dtype, part.size)) for part in parts]))
-        expected = _contract(e.subscripts, operands, path)
+            parts = [_take_positions(inputs[a.name], letters, chosen) for a in entry]
+            operands.append(_exact_product([part.astype(_reference_type(dtype, part.size)) for part in parts]))
+        expected = _contract_exactly(e.subscripts, operands, path)
         if exact or np.issubdtype(dtype, np.integer):
             bound = np.zeros(expected.shape)
         else:
-            magnitude = _contract(e.subscripts, [abs(operand) for operand in operands], path)
+            magnitude = _contract_exactly(e.subscripts, [abs(operand) for operand in operands], path)
             bound = _roundoff(e, lengths, dtype) * magnitude
         results.append(Reference(at, expected, bound))
     return results
 
 
-def _choose(e: BatchedEinsum, lengths: Mapping[str, int], rng: np.random.Generator) -> dict[str, np.ndarray[Any, Any]]:
+def _choose_positions(
+    e: BatchedEinsum, lengths: Mapping[str, int], rng: np.random.Generator
+) -> dict[str, np.ndarray[Any, Any]]:
     """Positions along each output axis, halved in number along the longest until the reference is affordable."""
     counts = {letter: lengths[letter] for letter in e.indexing.output}
     one_row = BatchedEinsum(e.indexing, e.args[:1])
@@ -243,14 +245,16 @@ def _choose(e: BatchedEinsum, lengths: Mapping[str, int], rng: np.random.Generat
     return chosen
 
 
-def _take(values: np.ndarray[Any, Any], letters: str, chosen: Mapping[str, np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def _take_positions(
+    values: np.ndarray[Any, Any], letters: str, chosen: Mapping[str, np.ndarray[Any, Any]]
+) -> np.ndarray[Any, Any]:
     for axis, letter in enumerate(letters):
         if letter in chosen and len(chosen[letter]) < values.shape[axis]:
             values = values.take(chosen[letter], axis=axis)
     return values
 
 
-def _wide(dtype: np.dtype[Any], elements: int) -> np.dtype[Any]:
+def _reference_type(dtype: np.dtype[Any], elements: int) -> np.dtype[Any]:
     """The type of the reference for results of `dtype`."""
     if np.issubdtype(dtype, np.integer):
         return dtype
@@ -262,7 +266,7 @@ def _wide(dtype: np.dtype[Any], elements: int) -> np.dtype[Any]:
 
 def _roundoff(e: BatchedEinsum, lengths: Mapping[str, int], dtype: np.dtype[Any]) -> float:
     """γ_K of the module's docstring; a complex product errs by up to 2√2 times as much (Higham, lemma 3.5)."""
-    terms = _terms(e, lengths) + 2 * _factors(e)
+    terms = _summand_count(e, lengths) + 2 * _longest_product(e)
     u = float(np.finfo(dtype).eps) / 2
     gamma = terms * u / (1 - terms * u) if terms * u < 0.5 else 1.0
     # A float64 reference for float64 results errs by as much again.
@@ -270,14 +274,14 @@ def _roundoff(e: BatchedEinsum, lengths: Mapping[str, int], dtype: np.dtype[Any]
     return gamma * 2 * math.sqrt(2) if np.issubdtype(dtype, np.complexfloating) else gamma
 
 
-def _product(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def _exact_product(parts: list[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     result = parts[0]
     for part in parts[1:]:
         result = result * part
     return result
 
 
-def _contract(
+def _contract_exactly(
     subscripts: str, operands: list[np.ndarray[Any, Any]], path: tuple[tuple[int, ...], ...]
 ) -> np.ndarray[Any, Any]:
     if not all(operand.size for operand in operands):

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.validate.guarded import digests, fill, finite_byte
+from feinsum.validate.guarded import digests, fill_buffer, finite_byte
 from feinsum.validate.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Rotation:
         value = finite_byte()
         for outputs in self._outputs:
             for buffer in outputs.values():
-                fill(self._queue, buffer, value, 0, buffer.size)
+                fill_buffer(self._queue, buffer, value, 0, buffer.size)
         for number in range(len(self._outputs)):
             self._restore(number, 0)
         self._last = {}

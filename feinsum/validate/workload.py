@@ -12,7 +12,7 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.validate.case import Case
 from feinsum.validate.draws import DRAWS, ZERO, is_determined, scalars_of
 from feinsum.validate.growth import growth
-from feinsum.validate.lengths import length_values
+from feinsum.validate.proof_lengths import length_values
 from feinsum.validate.reference import Reference, references
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import combinations, islice, product
 
-from feinsum.contraction import aligned, pairwise_schedule
+from feinsum.contraction import pairwise_schedule, with_aligned_axes
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
@@ -16,7 +16,7 @@ from feinsum.space import Choices, Configuration, Problem
 from .choices import counted_choices
 from .contractions import block_contraction
 from .plans import refusal_of_device
-from .products import alone, is_product
+from .products import is_product, plain_contraction
 
 GUESSES = range(5)
 """The guesses of a block tile that are offered; chosen by hand."""
@@ -63,41 +63,41 @@ def multiplied_early(p: Problem, pair: tuple[int, ...]) -> Problem | None:
     both = "".join(dict.fromkeys(inputs[pair[0]] + inputs[pair[1]]))
     if not set(both) <= set(output + rest):
         return None
-    own = alone(p, (rest, both), output, p.sizes)
+    own = plain_contraction(p, (rest, both), output, p.sizes)
     return own if is_product(own.einsum) else None
 
 
-def steps(p: Problem, path: ChainPath) -> Iterator[Problem]:
+def steps_of_path(p: Problem, path: ChainPath) -> Iterator[Problem]:
     """The contractions of a path, one after the other."""
     if path.pair:
         own = multiplied_early(p, path.pair)
         if own is not None:
             yield own
         return
-    for step in aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing).steps:
+    for step in with_aligned_axes(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing).steps:
         sizes = {x: p.sizes[x] for x in step.indexing.indices}
-        yield alone(p, step.indexing.inputs, step.indexing.output, sizes)
+        yield plain_contraction(p, step.indexing.inputs, step.indexing.output, sizes)
 
 
-def nearest(p: Problem, plan: BlockChain) -> Configuration | None:
+def nearest_block_tile(p: Problem, plan: BlockChain) -> Configuration | None:
     """An accepted configuration of a step: a guess of its block tile, with the pipeline of the plan if it has such."""
     if not is_product(p.einsum):
         return None
-    return _nearest(p.einsum, tuple(p.sizes.items()), p.device, plan.guess, str(plan.pipeline), plan.wide)
+    return _cached_nearest(p.einsum, tuple(p.sizes.items()), p.device, plan.guess, str(plan.pipeline), plan.wide)
 
 
 @lru_cache(maxsize=512)
-def _nearest(
+def _cached_nearest(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, guess: int, pipeline: str, wide: bool
 ) -> Configuration | None:
     p = Problem(e, dict(sizes), device)
     choices = counted_choices(p)
     choices = {**choices, "wide": (wide and choices["wide"][0],)}
     if pipeline not in choices["pipeline"]:
-        return _first(p, choices)
-    first = _first(p, {**choices, "pipeline": (pipeline,)})
+        return _first_accepted(p, choices)
+    first = _first_accepted(p, {**choices, "pipeline": (pipeline,)})
     if first is None:
-        return _first(p, choices)
+        return _first_accepted(p, choices)
     if not guess:
         return first
     # Of those after the first, the ones that differ from it in the block tile alone.
@@ -106,7 +106,7 @@ def _nearest(
     return next(islice(alike, max(0, guess - 1), None), first)
 
 
-def _first(p: Problem, choices: Choices) -> Configuration | None:
+def _first_accepted(p: Problem, choices: Choices) -> Configuration | None:
     """The first configuration that is accepted."""
     every = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
     return next((c for c in every if block_contraction.constraint(p, c) is None), None)

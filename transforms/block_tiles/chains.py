@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from loopy import TranslationUnit
 
-from feinsum.contraction import aligned, pairwise_schedule
+from feinsum.contraction import pairwise_schedule, with_aligned_axes
 from feinsum.cost import Work, in_turn
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
@@ -19,25 +19,25 @@ from feinsum.rewrites import contract_first, contract_in_steps, launch_in_turn, 
 from feinsum.skeletons.block_tiles import BlockChain, write_entry_by_entry
 from feinsum.space import Configuration, Problem, space
 
-from .chain_plans import chain_choices, chain_plan, nearest, steps
+from .chain_plans import chain_choices, chain_plan, nearest_block_tile, steps_of_path
 from .contractions import block_contraction
-from .products import is_plain
+from .products import is_plain_real
 from .work import entry_by_entry_work
 
 
 def is_chain(e: BatchedEinsum) -> bool:
     """Whether there are three or more operands."""
-    return is_plain(e) and e.n >= 3 and bool(e.indexing.output)
+    return is_plain_real(e) and e.n >= 3 and bool(e.indexing.output)
 
 
 def chain_work(p: Problem, c: Configuration) -> Work:
     """The work of the steps one after the other, partial results written and read again."""
     plan = chain_plan(p, c)
-    return in_turn([_step_work(own, plan) for own in steps(p, plan.path)] * p.einsum.b)
+    return in_turn([_block_step_work(own, plan) for own in steps_of_path(p, plan.path)] * p.einsum.b)
 
 
-def _step_work(p: Problem, plan: BlockChain) -> Work:
-    own = nearest(p, plan)
+def _block_step_work(p: Problem, plan: BlockChain) -> Work:
+    own = nearest_block_tile(p, plan)
     return entry_by_entry_work(p.einsum.indexing, p.sizes, p.itemsize) if own is None else block_contraction.work(p, own)
 
 
@@ -55,7 +55,7 @@ def block_contraction_chain(t_unit: TranslationUnit, match: Match, p: Problem, p
     """A launch in blocks for each pairwise contraction; or one, of products that are made as they are loaded."""
     t_unit, rows = separate_rows(t_unit, match)
     t_unit = launch_in_turn(t_unit, rows)
-    schedule = aligned(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
+    schedule = with_aligned_axes(pairwise_schedule(p.einsum, p.lengths), p.einsum.indexing)
     for m in rows:
         matches: Sequence[Match]
         if plan.path.pair:
@@ -64,7 +64,7 @@ def block_contraction_chain(t_unit: TranslationUnit, match: Match, p: Problem, p
             t_unit, matches = contract_in_steps(t_unit, m, schedule)
         for step in matches:
             own = Problem(step.einsum, {x: p.sizes[x] for x in step.einsum.indexing.indices}, p.device)
-            t_unit = transform_step(t_unit, step, own, nearest(own, plan))
+            t_unit = transform_step(t_unit, step, own, nearest_block_tile(own, plan))
     return t_unit
 
 

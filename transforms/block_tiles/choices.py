@@ -19,10 +19,10 @@ from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes, BlockTiles, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.instructions.matrix_units import FRAGMENTS
 from feinsum.space import Choices, Problem, Value
-from feinsum.space.joining import joined
+from feinsum.space.joined_problems import joined_problem
 
-from .plans import OTHER_REGISTERS, contraction, refusal_of_device, residents, tiles
-from .products import DEPTHS, FusedProduct, product
+from .plans import OTHER_REGISTERS, bare_contraction, refusal_of_device, residents, tile_plan
+from .products import DEPTHS, FusedProduct, fused_product
 from .work import block_seconds
 
 MOST_SHAPES, MOST_ALIKE, MOST_QUICK = 20, 3, 8
@@ -52,28 +52,30 @@ LONGEST_STEP = 8
 
 def block_choices(p: Problem) -> Choices:
     """The choices of ``block_contraction``; where the device gains nothing, shapes are not ranked, which takes 20 ms."""
-    return _choices(p, _seconds)
+    return _block_tile_choices(p, _block_tile_seconds)
 
 
 def counted_choices(p: Problem) -> Choices:
     """The same with block tiles in the order in which chains count their guesses, as records of these know them."""
-    return _choices(p, _counted, tilewise=False)
+    return _block_tile_choices(p, _counted_work, tilewise=False)
 
 
-def _choices(p: Problem, costs: Costs, *, tilewise: bool = True) -> Choices:
+def _block_tile_choices(p: Problem, costs: Costs, *, tilewise: bool = True) -> Choices:
     ranked = refusal_of_device(p) is None
-    whole = product(p, "quick")
+    whole = fused_product(p, "quick")
     first: dict[str, Sequence[Value]] = {"split": splits(whole), "packed": packings(whole), "rows": ["quick", "slow"]}
     first["joined"] = joinings(p, first) if ranked else [False]
-    alone = contraction(p, str(first["split"][0]), str(first["packed"][0]))
-    first["wide"] = widths(p, first)
-    own = product(joined(alone) if first["joined"][0] else alone, str(first["rows"][0]), wide=bool(first["wide"][0]))
+    alone = bare_contraction(p, str(first["split"][0]), str(first["packed"][0]))
+    first["wide"] = copy_widths(p, first)
+    own = fused_product(
+        joined_problem(alone) if first["joined"][0] else alone, str(first["rows"][0]), wide=bool(first["wide"][0])
+    )
     several = own.count("sums") > own.depths[0]
     if own.whole_depths or not several:  # an only tile passes through registers, by the first guess
         own, first["wide"] = replace(own, wide=False), sorted(first["wide"])
     pipeline = pipelines(p, several)
     second: dict[str, Sequence[Value]] = {
-        "unit": units(p, own.count("sums")),
+        "unit": usable_units(p, own.count("sums")),
         "pipeline": pipeline,
         "depth": depths(p, own, first),
         "run": own.runs,
@@ -147,7 +149,7 @@ def joinings(p: Problem, choices: Choices) -> list[bool]:
     return [False, True] if any(side_by_side(own.einsum) for own in _packed(p, choices)) else [False]
 
 
-def widths(p: Problem, choices: Choices) -> list[bool]:
+def copy_widths(p: Problem, choices: Choices) -> list[bool]:
     """Whether several numbers are copied at a time along rows and columns, too, if they can be after some way to pack."""
     if not any(TilePipeline.parse(text).asynchronous for text in pipelines(p, True)):
         return [False]
@@ -160,16 +162,18 @@ def widths(p: Problem, choices: Choices) -> list[bool]:
 
 def depths(p: Problem, own: FusedProduct, choices: Choices) -> list[int]:
     """Depths of a tile that waste least, then those that waste least with other indices."""
-    others = (FusedProduct(joined(each), (0, 1)) for each in _packed(p, choices)) if True in choices["joined"] else ()
+    others = (
+        (FusedProduct(joined_problem(each), (0, 1)) for each in _packed(p, choices)) if True in choices["joined"] else ()
+    )
     return list(dict.fromkeys(depth for each in (own, *others) for depth in each.depths[:MOST_DEPTHS]))
 
 
 def _packed(p: Problem, choices: Choices) -> list[Problem]:
     """The contraction as it is after every way to pack operands, its sum in one."""
-    return [contraction(p, str(SumSplit()), str(packed)) for packed in choices["packed"]]
+    return [bare_contraction(p, str(SumSplit()), str(packed)) for packed in choices["packed"]]
 
 
-def units(p: Problem, terms: int) -> list[str]:
+def usable_units(p: Problem, terms: int) -> list[str]:
     """The units that can multiply numbers of the result's type: matrix units of the device, and multiply-adds.
 
     A unit for float32 by splitting is offered where it keeps the bound of ordinary arithmetic.  Shorter units for float64
@@ -199,11 +203,11 @@ def _shapes_of(own: FusedProduct, choices: Mapping[str, Value], costs: Costs) ->
     the best of the others.
     """
     p = own.problem
-    return _shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, own.wide, tuple(choices.items()), costs)
+    return _tile_shapes(p.einsum, tuple(p.sizes.items()), p.device, own.operands, own.wide, tuple(choices.items()), costs)
 
 
 @lru_cache(maxsize=512)
-def _shapes(
+def _tile_shapes(
     e: BatchedEinsum,
     sizes: tuple[tuple[str, int], ...],
     device: DeviceProfile,
@@ -213,7 +217,7 @@ def _shapes(
     costs_of: Costs,
 ) -> tuple[str, ...]:
     own = FusedProduct(Problem(e, dict(sizes), device), operands, wide)
-    usual = tiles(own, {**dict(choices), "shape": str(SMALLEST)})
+    usual = tile_plan(own, {**dict(choices), "shape": str(SMALLEST)})
     every, together = _every_shape(usual.unit != MULTIPLY_ADD)
     costs = costs_of(own, replace(usual, block_tile=together))
     able = np.flatnonzero(costs < math.inf)
@@ -222,7 +226,7 @@ def _shapes(
     rest = [k for k in ranked if k not in unlike][:MOST_QUICK]
     found = [every[k] for k in (*unlike, *rest)] or [SMALLEST]
     plans = {shape: replace(usual, block_tile=shape) for shape in found}
-    return tuple(map(str, sorted(found, key=lambda shape: bool(ranked) and _spills(own, plans[shape]))))
+    return tuple(map(str, sorted(found, key=lambda shape: bool(ranked) and _spills_places(own, plans[shape]))))
 
 
 def _unlike(every: Sequence[BlockShape], able: Sequence[int], ranked: Sequence[int], costs: Sequence[float]) -> list[int]:
@@ -242,7 +246,7 @@ def _unlike(every: Sequence[BlockShape], able: Sequence[int], ranked: Sequence[i
     return sorted(few, key=lambda k: (costs[k], places[every[k].fragments]))[:MOST_SHAPES]
 
 
-def _spills(own: FusedProduct, plan: BlockTiles) -> bool:
+def _spills_places(own: FusedProduct, plan: BlockTiles) -> bool:
     """Whether a work-item has no registers for the places of its results, where multiply-adds make an only tile.
 
     Of 46 times of 8 by 16 results for a work-item on an H200 (2026-11-24) none was the best of its einsum, and 22 were
@@ -277,7 +281,7 @@ def _every_shape(unit: bool) -> tuple[tuple[BlockShape, ...], BlockShapes]:
     return every, BlockShapes.of(every)
 
 
-def _seconds(own: FusedProduct, plan: BlockTiles) -> Any:
+def _block_tile_seconds(own: FusedProduct, plan: BlockTiles) -> Any:
     """The times of block tiles by :func:`.work.block_seconds`; infinite where they are none.
 
     :param plan: of :class:`BlockShapes`.
@@ -286,7 +290,7 @@ def _seconds(own: FusedProduct, plan: BlockTiles) -> Any:
     return np.where(able, block_seconds(own, plan, held), math.inf)
 
 
-def _counted(own: FusedProduct, plan: BlockTiles) -> Any:
+def _counted_work(own: FusedProduct, plan: BlockTiles) -> Any:
     """Multiplications of the busiest multiprocessor, and loads in terms of them; infinite where block tiles are none.
 
     Chains count their guesses by it since their first version.  The weights were chosen by hand.

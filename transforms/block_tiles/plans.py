@@ -16,9 +16,9 @@ from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import BlockShape, BlockTiles, Packing, Preparation, SumSplit, TilePipeline, prepared
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.space import Configuration, Problem
-from feinsum.space.joining import joined
+from feinsum.space.joined_problems import joined_problem
 
-from .products import FusedProduct, alone, product
+from .products import FusedProduct, fused_product, plain_contraction
 
 MOST_WASTE = 1.2
 """Terms of a sum with what sticks out of its tiles, in terms of the least that any depth has; chosen by hand."""
@@ -56,14 +56,14 @@ def planned(p: Problem, c: Configuration) -> tuple[FusedProduct, BlockTiles]:
     :raises TransformError: if indices are to be joined, and none can be.
     """
     sizes, names = tuple(p.sizes.items()), ("split", "packed", "joined", "rows", "wide")
-    own, groups = _product(p.einsum, sizes, p.device, *(c[name] for name in names))
+    own, groups = _cached_product(p.einsum, sizes, p.device, *(c[name] for name in names))
     around = {"split": SumSplit.parse(c["split"]), "packing": Packing.parse(c["packed"]), "joined": groups}
-    return own, tiles(own, c, **around)
+    return own, tile_plan(own, c, **around)
 
 
-def contraction(p: Problem, split: str, packed: str) -> Problem:
+def bare_contraction(p: Problem, split: str, packed: str) -> Problem:
     """The contraction by itself, without the launches before and after it."""
-    return _alone(p, preparation(p, SumSplit.parse(split), Packing.parse(packed)))
+    return _contraction_alone(p, preparation(p, SumSplit.parse(split), Packing.parse(packed)))
 
 
 def preparation(p: Problem, split: SumSplit, packing: Packing) -> Preparation:
@@ -71,7 +71,7 @@ def preparation(p: Problem, split: SumSplit, packing: Packing) -> Preparation:
     return prepared(p.einsum.indexing, p.sizes, split, packing)
 
 
-def tiles(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
+def tile_plan(own: FusedProduct, c: Configuration, **around: Any) -> BlockTiles:
     """The plan of a product, whatever the device.
 
     :param around: the fields for launches before and after the product, by default none.
@@ -113,7 +113,7 @@ def residents(p: Problem, plan: BlockTiles) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _product(
+def _cached_product(
     e: BatchedEinsum,
     sizes: tuple[tuple[str, int], ...],
     device: DeviceProfile,
@@ -131,16 +131,16 @@ def _product(
     """
     if is_joined and SumSplit.parse(split).letter:
         raise TransformError("indices of a sum that is split cannot be joined")
-    own = contraction(Problem(e, dict(sizes), device), split, packed)
+    own = bare_contraction(Problem(e, dict(sizes), device), split, packed)
     groups = side_by_side(own.einsum) if is_joined else ()
     if is_joined and not groups:
         raise TransformError("no indices are side by side in every array")
-    return product(joined(own) if is_joined else own, rows, wide=wide), groups
+    return fused_product(joined_problem(own) if is_joined else own, rows, wide=wide), groups
 
 
-def _alone(p: Problem, around: Preparation) -> Problem:
+def _contraction_alone(p: Problem, around: Preparation) -> Problem:
     own = around.contraction
-    return alone(p, own.inputs, own.output, around.sizes)
+    return plain_contraction(p, own.inputs, own.output, around.sizes)
 
 
 def _refusal(own: FusedProduct, plan: BlockTiles) -> str | None:

@@ -90,8 +90,8 @@ class FusedProduct:
             group, quick, together = self.letters[name], self.quickest(side), self.together(side)
             first = last if together > 1 and last in group and not self.problem.is_long(last) else group[0]
             if quick in group and quick != first:
-                parts[quick] = part(self.problem.sizes[quick], run, together)
-                parts[first] = part(self.problem.sizes[first], 8)
+                parts[quick] = part_of_letter(self.problem.sizes[quick], run, together)
+                parts[first] = part_of_letter(self.problem.sizes[first], 8)
         return parts
 
     def together(self, side: int) -> int:
@@ -213,14 +213,14 @@ class FusedProduct:
         return self.together(side)
 
 
-def product(p: Problem, rows: str, *, wide: bool = False) -> FusedProduct:
+def fused_product(p: Problem, rows: str, *, wide: bool = False) -> FusedProduct:
     """The product whose rows belong to the operand with the fastest index of the output, or to the other."""
     last = p.einsum.indexing.output[-1]
     first = (last not in p.einsum.indexing.inputs[0]) ^ (rows == "slow")
     return FusedProduct(p, (int(first), 1 - int(first)), wide)
 
 
-def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int]) -> Problem:
+def plain_contraction(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int]) -> Problem:
     """A contraction of arrays that lie in memory as `terms` say."""
     axes = {x: p.einsum.index_sizes[x] if p.sizes.get(x) == n else n for x, n in sizes.items()}
     dtype = p.einsum.dtypes[0]
@@ -228,7 +228,7 @@ def alone(p: Problem, terms: Sequence[str], output: str, sizes: Mapping[str, int
     return Problem(BatchedEinsum(Subscripts(tuple(terms), output), (row,)), sizes, p.device)
 
 
-def is_plain(e: BatchedEinsum) -> bool:
+def is_plain_real(e: BatchedEinsum) -> bool:
     """Whether an einsum is of real numbers, and no operand has an index twice."""
     distinct = all(len(set(term)) == len(term) for term in e.indexing.inputs)
     return distinct and all(dtype in ("float32", "float64") for dtype in e.dtypes)
@@ -236,13 +236,13 @@ def is_plain(e: BatchedEinsum) -> bool:
 
 def is_product(e: BatchedEinsum) -> bool:
     """Whether an einsum of real numbers is a product of matrices in fused indices, with rows, columns and sums."""
-    if e.n != 2 or not is_plain(e):
+    if e.n != 2 or not is_plain_real(e):
         return False
     (a, b), output = (set(x) for x in e.indexing.inputs), set(e.indexing.output)
     return bool(a - b and b - a and a & b - output) and a ^ b <= output
 
 
-def part(length: int, wanted: int, multiple: int = 1) -> int:
+def part_of_letter(length: int, wanted: int, multiple: int = 1) -> int:
     """The number of neighbours in a part of a letter: about as many as wanted, so that the last part sticks out little."""
     options = (k for k in range(max(1, wanted // 2), 2 * wanted + 1) if k % multiple == 0)
     return min(options, key=lambda k: (-(-length // k) * k / length - 1) + 0.1 * abs(math.log2(k / wanted)))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.cost import Work, in_turn, nest_work, rounds_s
-from feinsum.skeletons.block_tiles import GROUPS, ITEMS, BlockTiles, Digit, IndexGroup, lanes
+from feinsum.skeletons.block_tiles import GROUPS, ITEMS, BlockTiles, IndexDigit, IndexGroup, axis_lanes
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.space import Configuration, Problem
 from feinsum.subscripts import Subscripts
@@ -52,7 +52,7 @@ def block_work(p: Problem, c: Configuration) -> Work:
 def entry_by_entry_work(indexing: Subscripts, sizes: Mapping[str, int], itemsize: int) -> Work:
     """The work of a copy or a sum with a work-item for each entry of its output, lanes along the rows of that."""
     lane = indexing.output[-1:] or None
-    return nest_work(indexing, sizes, itemsize, lane, lanes(sizes[lane]) if lane else ITEMS)
+    return nest_work(indexing, sizes, itemsize, lane, axis_lanes(sizes[lane]) if lane else ITEMS)
 
 
 def product_work(own: FusedProduct, plan: BlockTiles) -> Work:
@@ -87,8 +87,8 @@ def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
 
 
 def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], Any]:
-    """What groups do, as :func:`feinsum.cost.work.rounds_s` asks for it; and the bytes that come along in a sector and are
-    for other groups, as they are of other items of the batch, or in a piece of memory."""
+    """What groups do, as :func:`feinsum.cost.work_model.rounds_s` asks for it; and the bytes that come along in a sector
+    and are for other groups, as they are of other items of the batch, or in a piece of memory."""
     (rows, columns), held = plan.extents, plan.fragments
     runs = _runs_of(own, plan)
     counts, itemsize = runs.counts, own.problem.itemsize
@@ -123,7 +123,7 @@ def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], A
 
 
 @dataclass(frozen=True)
-class _Runs:
+class _TrafficRuns:
     """What the division of letters says of traffic, whatever the block tile.
 
     :ivar counts: the length of each fused index, with what sticks out of parts.
@@ -136,23 +136,23 @@ class _Runs:
     results: tuple[int, int]
 
 
-def _runs_of(own: FusedProduct, plan: BlockTiles) -> _Runs:
+def _runs_of(own: FusedProduct, plan: BlockTiles) -> _TrafficRuns:
     letters = tuple(getattr(plan, name) for name in GROUPS)
     p = own.problem
-    return _runs(
+    return _traffic_runs(
         p.einsum.indexing, tuple(p.sizes.items()), plan.operands, letters, tuple(plan.parts.items()), plan.along_sums
     )
 
 
 @lru_cache(maxsize=1024)
-def _runs(
+def _traffic_runs(
     indexing: Subscripts,
     sizes: tuple[tuple[str, int], ...],
     operands: tuple[int, int],
     letters: tuple[str, ...],
     parts: tuple[tuple[str, int], ...],
     along_sums: tuple[bool, bool],
-) -> _Runs:
+) -> _TrafficRuns:
     """The same from values that can be looked up: dozens of block tiles are estimated that have them in common."""
     lengths = dict(sizes)
     groups = {name: IndexGroup(own, lengths, dict(parts)) for name, own in zip(GROUPS, letters, strict=True)}
@@ -161,16 +161,16 @@ def _runs(
     of_sums = sums.digits if single else sums.inner
     rows, columns = groups["rows"].digits, groups["columns"].digits
     loaded = (of_sums if along else own for along, own in zip(along_sums, (rows, columns), strict=True))
-    a, b = (_together(indexing.inputs[k], lengths, own) for k, own in zip(operands, loaded, strict=True))
-    stored = side_by_side(indexing.output, lengths, rows), side_by_side(indexing.output, lengths, columns)
-    return _Runs(counts, (a, b), stored)
+    a, b = (_coalesced_neighbours(indexing.inputs[k], lengths, own) for k, own in zip(operands, loaded, strict=True))
+    stored = neighbouring_values(indexing.output, lengths, rows), neighbouring_values(indexing.output, lengths, columns)
+    return _TrafficRuns(counts, (a, b), stored)
 
 
-def _together(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit]) -> int:
+def _coalesced_neighbours(letters: str, sizes: Mapping[str, int], digits: Sequence[IndexDigit]) -> int:
     """The number of neighbours in an array that lanes load at about the same time: in a row, or along a part of the array's
     own letter, after the part of another one."""
     own = [digit.count for digit in digits[:2] if digit.letter == letters[-1] and digit.weight == 1]
-    return int(max([side_by_side(letters, sizes, digits), *own]))
+    return int(max([neighbouring_values(letters, sizes, digits), *own]))
 
 
 def _waste(itemsize: int, run: int, most: Any, whole: int = SECTOR_BYTES) -> Any:
@@ -179,7 +179,9 @@ def _waste(itemsize: int, run: int, most: Any, whole: int = SECTOR_BYTES) -> Any
     return -(-nbytes // whole) * whole / nbytes
 
 
-def side_by_side(letters: str, sizes: Mapping[str, int], digits: Sequence[Digit], most: int = sys.maxsize) -> int:
+def neighbouring_values(
+    letters: str, sizes: Mapping[str, int], digits: Sequence[IndexDigit], most: int = sys.maxsize
+) -> int:
     """The number of first values of a fused index that are neighbours in an array, up to `most`.
 
     :param letters: the axes of the array, the fastest last.

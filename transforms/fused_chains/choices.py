@@ -12,8 +12,8 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.space import Choices, Configuration, Problem, Value
 
-from .orders import orders
-from .plans import NO_UNIT, block_letters, plan_of, units
+from .orders import contraction_orders
+from .plans import NO_UNIT, block_letters, chain_plan_of, chain_units
 
 INTENSE = 50
 """Operations for each number of the operands and the output, above which matrix units are the first guess (by hand)."""
@@ -25,17 +25,17 @@ MOST_REFUSED = 400
 
 def parameters(p: Problem) -> Choices:
     """The choices of every parameter, the best guess first that a work-group can hold."""
-    return _parameters(p.einsum, tuple(p.sizes.items()), p.device)
+    return _cached_parameters(p.einsum, tuple(p.sizes.items()), p.device)
 
 
 @lru_cache(maxsize=256)
-def _parameters(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Choices:
+def _cached_parameters(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Choices:
     """Asked for with every configuration."""
     p = Problem(e, dict(sizes), device)
-    heavy = bool(units(p)) and _operations_of_a_number(p) > INTENSE
+    heavy = bool(chain_units(p)) and _operations_of_a_number(p) > INTENSE
     best: dict[str, Any] = {
-        "order": orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
-        "unit": (*units(p), NO_UNIT) if heavy else (NO_UNIT, *units(p)),
+        "order": contraction_orders(p.einsum, tuple(p.sizes.items()), block_letters(p)),
+        "unit": (*chain_units(p), NO_UNIT) if heavy else (NO_UNIT, *chain_units(p)),
         "elements": (8, 7, 6, 4, 16, 14, 2, 1) if heavy else (3, 4, 2, 8, 6, 1, 16),
         "together": (2, 1, 4) if heavy else (3, 4, 2, 1),
         "across": (56, 24, 16) if heavy else (16, 24, 5),
@@ -97,7 +97,7 @@ def _operations_of_a_number(p: Problem) -> float:
 
 def _has_plan(p: Problem, c: Configuration) -> bool:
     try:
-        plan_of(p, c)
+        chain_plan_of(p, c)
     except TransformError:
         return False
     return True

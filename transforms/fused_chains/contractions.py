@@ -13,11 +13,13 @@ from feinsum.skeletons.fused_chains import FusedChain, write
 from feinsum.space import Problem, space
 
 from .choices import parameters
-from .plans import is_stepwise, plan_of
+from .plans import chain_plan_of, is_stepwise
 from .work import chain_cost
 
 
-@space(pattern=is_stepwise, version=1, rank=1, parameters=parameters, plan=plan_of, estimate=chain_cost, epilogues=True)
+@space(
+    pattern=is_stepwise, version=1, rank=1, parameters=parameters, plan=chain_plan_of, estimate=chain_cost, epilogues=True
+)
 def work_group_steps(t_unit: TranslationUnit, match: Match, p: Problem, plan: FusedChain) -> TranslationUnit:
     """A work-group contracts `elements` of the long index step by step in local memory, a barrier between steps.
 

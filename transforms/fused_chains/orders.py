@@ -22,7 +22,7 @@ MOST_TRIED = 20000
 
 
 @lru_cache(maxsize=512)
-def orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[str, ...]) -> tuple[str, ...]:
+def contraction_orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[str, ...]) -> tuple[str, ...]:
     """Orders of contraction of about the fewest operations, the best guess first.
 
     ``"0+3 1+4"`` takes operands 0 and 3, then 1 and the result of that, which is number 4 of four operands.
@@ -38,10 +38,20 @@ def orders(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[s
         return (str(ContractionOrder(tuple(step.operands for step in steps))),)
 
     def writes_rows(item: tuple[float, Chain]) -> tuple[float, ...]:
-        return _with_large(e, item[1], blocks), -_row(e, lengths, item[1], blocks), -_along(e, item[1]), item[0]
+        return (
+            _with_large(e, item[1], blocks),
+            -_row_neighbours(e, lengths, item[1], blocks),
+            -_sums_along_rows(e, item[1]),
+            item[0],
+        )
 
     def reads_rows(item: tuple[float, Chain]) -> tuple[float, ...]:
-        return _with_large(e, item[1], blocks), _along(e, item[1]), _row(e, lengths, item[1], blocks) == 1, item[0]
+        return (
+            _with_large(e, item[1], blocks),
+            _sums_along_rows(e, item[1]),
+            _row_neighbours(e, lengths, item[1], blocks) == 1,
+            item[0],
+        )
 
     ranked = zip(sorted(found, key=writes_rows), sorted(found, key=reads_rows), strict=True)
     chains = dict.fromkeys(chain for pair in ranked for _, chain in pair)
@@ -87,7 +97,7 @@ def _with_large(e: BatchedEinsum, chain: Chain, blocks: tuple[str, ...]) -> bool
     return all(any(x in blocks for x in e.indexing.inputs[k]) for k in chain[0])
 
 
-def _row(e: BatchedEinsum, lengths: Mapping[str, int], chain: Chain, blocks: tuple[str, ...]) -> int:
+def _row_neighbours(e: BatchedEinsum, lengths: Mapping[str, int], chain: Chain, blocks: tuple[str, ...]) -> int:
     """The number of neighbours in memory that the last contraction writes together: those after its own index of the
     output."""
     new = {x for x in e.indexing.inputs[chain[-1][0]] if x in e.indexing.output and x not in blocks}
@@ -95,7 +105,7 @@ def _row(e: BatchedEinsum, lengths: Mapping[str, int], chain: Chain, blocks: tup
     return math.prod(lengths[x] for x in row if x not in blocks)
 
 
-def _along(e: BatchedEinsum, chain: Chain) -> bool:
+def _sums_along_rows(e: BatchedEinsum, chain: Chain) -> bool:
     """Whether the first contraction sums along the rows of its largest operand, so that a work-item reads neighbours."""
     rest = set(e.indexing.output).union(*(e.indexing.inputs[k] for pair in chain[1:] for k in pair if k < e.n))
     return max((e.indexing.inputs[k] for k in chain[0]), key=len)[-1] not in rest

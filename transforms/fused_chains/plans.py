@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache, partial
 
-from feinsum.contraction import Step
+from feinsum.contraction import ContractionStep
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
@@ -30,12 +30,12 @@ _OF_BLOCKS = ("order", "unit", "together", "across", "turns", "copy", "staged", 
 Settings = tuple[tuple[str, int | str | bool], ...]
 
 
-def plan_of(p: Problem, c: Configuration) -> FusedChain:
+def chain_plan_of(p: Problem, c: Configuration) -> FusedChain:
     """The plan of a configuration.
 
     :raises TransformError: if it has none, or one that the device cannot hold; the message says why.
     """
-    found = _plan(p.einsum, tuple(p.sizes.items()), p.device, tuple(c.items()))
+    found = _cached_plan(p.einsum, tuple(p.sizes.items()), p.device, tuple(c.items()))
     if isinstance(found, str):
         raise TransformError(found)
     return found
@@ -59,14 +59,14 @@ def block_letters(p: Problem) -> tuple[str, ...]:
     return tuple(chosen)
 
 
-def units(p: Problem) -> tuple[str, ...]:
+def chain_units(p: Problem) -> tuple[str, ...]:
     """The matrix units of the device for the type of a problem; float32 may be multiplied as float64 too."""
     found = [unit for unit in UNITS if unit in p.device.matrix_units]
     return tuple(u for u in found if p.itemsize <= fragment_dtype(fragment_unit(u)).itemsize)
 
 
 @lru_cache(maxsize=4096)
-def _plan(
+def _cached_plan(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile, settings: Settings
 ) -> FusedChain | str:
     """The plan of a configuration, or why there is none: both are asked for many times.
@@ -77,12 +77,12 @@ def _plan(
     groups = int(c["stay"])
     try:
         _check_choices(p, c)
-        block = _block(e, sizes, _blocks(p, c), tuple((name, c[name]) for name in _OF_BLOCKS))
+        block = _work_on_block(e, sizes, _blocks(p, c), tuple((name, c[name]) for name in _OF_BLOCKS))
         if isinstance(block, str):
             raise TransformError(block)
         if c["unit"] != NO_UNIT and not any(step.matrix_unit for step in block.steps):
             raise TransformError("no step is a product for a matrix unit")
-        _check_accuracy(p, block)
+        _check_block_accuracy(p, block)
         _check_items(p, block, max(1, groups))
         plan = FusedChain(e, block, groups * device.compute_units, bool(c["prefetch"]), bool(c["early"]))
         reason = plan.pointless() or p.exceeds(local_bytes=device.local_bytes_of(max(1, groups), plan.local_bytes()))
@@ -111,7 +111,7 @@ def _check_choices(p: Problem, c: Configuration) -> None:
 
 
 @lru_cache(maxsize=1024)
-def _block(
+def _work_on_block(
     e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], blocks: tuple[tuple[str, int], ...], settings: Settings
 ) -> BlockSteps | str:
     """The work of a group on a block, for a device without limits, or why there is none.
@@ -119,28 +119,28 @@ def _block(
     :param settings: those of :data:`_OF_BLOCKS`; configurations that differ in others have it in common.
     """
     lengths, c, tile = {**dict(sizes), **dict(blocks)}, dict(settings), dict(blocks)
-    make = partial(_step, e, lengths, tile, int(c["together"]), int(c["across"]), str(c["unit"]))
-    steps = [make(step) for step in _contractions(e, str(c["order"]))]
+    make = partial(_tiled_step, e, lengths, tile, int(c["together"]), int(c["across"]), str(c["unit"]))
+    steps = [make(step) for step in _cached_contractions(e, str(c["order"]))]
     readers = {k: step for step in steps for k in step.contraction.operands}
     staged = frozenset(
         k
         for k in range(e.n)
-        if not _is_matrix(e, readers[k], k, tile) and (c["copy"] == "all" or not _read_once(readers[k], k, lengths))
+        if not _is_matrix(e, readers[k], k, tile) and (c["copy"] == "all" or not _is_read_once(readers[k], k, lengths))
     )
     try:
-        items = _items([sharing_of(e, step, tile).digits.total for step in steps], int(c["turns"]))
+        items = _group_items([sharing_of(e, step, tile).digits.total for step in steps], int(c["turns"]))
     except TransformError as error:
         return str(error)
     return BlockSteps(tuple(steps), tile, items, staged, bool(c["staged"]), bool(c["chained"]))
 
 
 @lru_cache(maxsize=256)
-def _contractions(e: BatchedEinsum, order: str) -> tuple[Step, ...]:
+def _cached_contractions(e: BatchedEinsum, order: str) -> tuple[ContractionStep, ...]:
     """The contractions of an order, which thousands of configurations have in common."""
     return tuple(ContractionOrder.parse(order).steps(e))
 
 
-def _items(totals: list[int], turns: int) -> int:
+def _group_items(totals: list[int], turns: int) -> int:
     """Work-items of a group, in whole sub-groups.
 
     The longest step takes so many turns, and no other step takes one turn more for a few tiles that are left.
@@ -149,14 +149,14 @@ def _items(totals: list[int], turns: int) -> int:
     return max(SUB_GROUP * -(-total // (SUB_GROUP * max(1, round(total / most)))) for total in totals)
 
 
-def _step(
+def _tiled_step(
     e: BatchedEinsum,
     lengths: Mapping[str, int],
     blocks: Mapping[str, int],
     together: int,
     across: int,
     unit: str,
-    step: Step,
+    step: ContractionStep,
 ) -> ChainStep:
     """A step with tiles of `across` entries along its small operand by `together` along the others, on a unit if it can."""
     inputs, output = step.indexing.inputs, step.indexing.output
@@ -187,7 +187,7 @@ def _is_matrix(e: BatchedEinsum, step: ChainStep, operand: int, blocks: Mapping[
     return step.contraction.operands[matrices_of(e, step.contraction, blocks)[0]] == operand
 
 
-def _read_once(step: ChainStep, operand: int, lengths: Mapping[str, int]) -> bool:
+def _is_read_once(step: ChainStep, operand: int, lengths: Mapping[str, int]) -> bool:
     """Whether every entry of an operand is read by one work-item only."""
     letters = dict(zip(step.contraction.operands, step.contraction.indexing.inputs, strict=True))[operand]
     if step.matrix_unit:
@@ -196,7 +196,7 @@ def _read_once(step: ChainStep, operand: int, lengths: Mapping[str, int]) -> boo
     return all(x in letters or step.register_tile.get(x, 1) == lengths[x] for x in step.contraction.indexing.output)
 
 
-def _check_accuracy(p: Problem, block: BlockSteps) -> None:
+def _check_block_accuracy(p: Problem, block: BlockSteps) -> None:
     """Refuse units that may miss the bound of float32, (summands + operands - 1) u Σ |products|."""
     error = 0.0
     for step in block.steps:

@@ -33,7 +33,7 @@ from feinsum.skeletons.fused_chains import (
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_unit
 from feinsum.space import Configuration, Problem
 
-from .plans import plan_of
+from .plans import chain_plan_of
 
 SECTOR_BYTES = 32
 """The least number of bytes that a GPU moves from or to memory."""
@@ -45,10 +45,10 @@ _OTHER_REGISTERS = 40
 
 def chain_cost(p: Problem, c: Configuration) -> Work:
     """The work of a configuration of ``work_group_steps``."""
-    plan, e = plan_of(p, c), p.einsum
+    plan, e = chain_plan_of(p, c), p.einsum
     within = {**p.sizes, **plan.block.block_tile}
     blocks = prod(-(-p.sizes[x] // n) for x, n in plan.block.block_tile.items())
-    steps = [_step(p, plan, step, within) for step in plan.block.steps]
+    steps = [_step_costs(p, plan, step, within) for step in plan.block.steps]
     copied = sum(prod(within[x] for x in e.indexing.inputs[k]) for k in plan.block.staged_operands)
     results = prod(within[x] for x in e.indexing.output)
     between = max((prod(within[x] for x in s.contraction.indexing.output) for s in plan.block.steps[:-1]), default=0)
@@ -87,17 +87,17 @@ def sectors_moved(access: GlobalAccess, sizes: tuple[int, ...], itemsize: int) -
     for x, length in zip(access.letters, sizes, strict=True):
         places = places * length + at.get(x, 0)
     moved = np.reshape(places, (len(places) // SUB_GROUP, -1))
-    sectors, numbers = _distinct(moved * itemsize // SECTOR_BYTES), _distinct(moved)
+    sectors, numbers = _distinct_numbers(moved * itemsize // SECTOR_BYTES), _distinct_numbers(moved)
     return max(1.0, sectors * SECTOR_BYTES / (numbers * itemsize))
 
 
-def _distinct(rows: Any) -> int:
+def _distinct_numbers(rows: Any) -> int:
     """How many different numbers each row has, all rows together."""
     ordered = np.sort(rows, axis=1)
     return len(rows) + int((ordered[:, 1:] != ordered[:, :-1]).sum())
 
 
-def _step(p: Problem, plan: FusedChain, step: ChainStep, within: Mapping[str, int]) -> Work:
+def _step_costs(p: Problem, plan: FusedChain, step: ChainStep, within: Mapping[str, int]) -> Work:
     """Operations, loads and registers of a step, for one block.
 
     :param within: the number of values of each index in a block.

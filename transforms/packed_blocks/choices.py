@@ -25,18 +25,18 @@ _WORTH = 0.95
 def packed_choices(p: Problem) -> Choices:
     """Parameters of :mod:`feinsum.transforms.packed_blocks.contractions`."""
     widths = tuple(n for n in (p.lanes, p.lanes // 2) if n >= 2)
-    found = tiles(p, widths[0])
+    found = packed_tiles(p, widths[0])
     first: dict[str, Any] = {"width": widths[0], "tile": str(found[0]), "depth": DEPTHS[0], "share": SHARES[0]}
-    depths = _promising(p, first, "depth", DEPTHS)
+    depths = _promising_values(p, first, "depth", DEPTHS)
     return {
         "width": widths,
         "tile": tuple(map(str, found)),
         "depth": depths,
-        "share": _promising(p, {**first, "depth": depths[0]}, "share", SHARES),
+        "share": _promising_values(p, {**first, "depth": depths[0]}, "share", SHARES),
     }
 
 
-def _promising(p: Problem, c: Mapping[str, Any], name: str, values: tuple[int, ...]) -> tuple[int, ...]:
+def _promising_values(p: Problem, c: Mapping[str, Any], name: str, values: tuple[int, ...]) -> tuple[int, ...]:
     """Values of a parameter, that of the least work first: it depends on how blocks divide the sum and feed all cores."""
     try:
         expected = {x: packed_work(p, {**c, name: x}).seconds(p.device, p.itemsize) for x in values}
@@ -45,20 +45,20 @@ def _promising(p: Problem, c: Mapping[str, Any], name: str, values: tuple[int, .
     return tuple(sorted(values, key=lambda x: min(expected.values()) < _WORTH * expected[x]))
 
 
-def tiles(p: Problem, width: int) -> list[MicroTile]:
+def packed_tiles(p: Problem, width: int) -> list[MicroTile]:
     """Register tiles, the best guess first: as many rows as registers are left for, unless that is wasted."""
     most = p.device.vectors
-    found = [MicroTile(rows, n) for n in _VECTORS for rows in _rows((most - 1) // n - 1)]
+    found = [MicroTile(rows, n) for n in _VECTORS for rows in _tile_rows((most - 1) // n - 1)]
     own = product_of(p)
 
     def rank(tile: MicroTile) -> tuple[float, float]:
         points = 1 + padding(own.count("rows"), own.count("columns"), tile, width)
-        return round(points * max(1.0, loads(tile) / _MOST_LOADS), 2), loads(tile)
+        return round(points * max(1.0, loads_per_product(tile) / _MOST_LOADS), 2), loads_per_product(tile)
 
     return sorted(found, key=rank)[:8]
 
 
-def _rows(most: int) -> list[int]:
+def _tile_rows(most: int) -> list[int]:
     """Rows of a tile, from the most that it has room for down to half of them: fewer may divide the product with less
     waste."""
     return [n for n in range(most, max(0, most // 2 - 1), -1) if n > 0]
@@ -70,6 +70,6 @@ def padding(rows: int, columns: int, tile: MicroTile, width: int) -> float:
     return -(-rows // tile.rows) * tile.rows * -(-columns // across) * across / (rows * columns) - 1
 
 
-def loads(tile: MicroTile) -> float:
+def loads_per_product(tile: MicroTile) -> float:
     """Loads for each product of vectors."""
     return 1 / tile.rows + 1 / tile.vectors

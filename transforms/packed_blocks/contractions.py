@@ -9,7 +9,7 @@ from loopy import TranslationUnit
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.match.expressions import find_uses
+from feinsum.match.expression_uses import find_uses
 from feinsum.rewrites import launch_in_turn, separate_rows
 from feinsum.skeletons.packed_blocks import PackedBlocks, write
 from feinsum.space import Problem, space

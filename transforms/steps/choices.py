@@ -6,13 +6,13 @@ from feinsum.skeletons.vector_panels import PANEL_SHARES, most_vectors_in_row, p
 from feinsum.space import Problem
 
 from .plans import SplitSums
-from .schedules import cheapest_pairs
+from .step_schedules import cheapest_pairs
 
 _WIDEST_ROW = 4
 """Vectors of a panel, where a row is longer; chosen by hand."""
 
 
-def splits(p: Problem) -> list[str]:
+def step_splits(p: Problem) -> list[str]:
     """The sums to divide so that the panels of steps take a part of a core's cache, the best guess first."""
     most = panel_bytes(p.device, PANEL_SHARES[0])
     found = [parts_that_fit(p, nbytes) for nbytes in (most, most // 2, most // 4, 2 * most, most // 16)]

@@ -15,7 +15,7 @@ from feinsum.space import Choices, Problem, space
 from .choices import splits_of_complex
 from .contractions import transform_step
 from .plans import OWN, ComplexSteps, complex_plan
-from .schedules import split_sums
+from .step_schedules import split_sums
 from .work import complex_work
 
 

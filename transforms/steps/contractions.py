@@ -11,7 +11,7 @@ from itertools import combinations, islice, product
 
 from loopy import TranslationUnit
 
-from feinsum.contraction import ContractionSchedule, aligned, with_results
+from feinsum.contraction import ContractionSchedule, with_aligned_axes, with_results
 from feinsum.einsum import BatchedEinsum
 from feinsum.match import Match
 from feinsum.rewrites import contract_in_steps, spread, spread_sum
@@ -22,14 +22,14 @@ from ..block_tiles.contractions import block_contraction
 from ..generic import generic
 from ..matrix_products import matrix_product
 from ..packed_blocks.contractions import packed_product
-from ..streaming.elementwise import elementwise_product
+from ..streaming.elementwise_streams import elementwise_product
 from ..streaming.permutations import permutation
 from ..streaming.reductions import reduction
 from ..streaming.traces import trace
 from ..vector_panels.contractions import vector_panels
-from .choices import splits
+from .choices import step_splits
 from .plans import OWN, ContractionSteps, steps_plan
-from .schedules import cheapest_pairs, schedule_of_steps, split_sums
+from .step_schedules import cheapest_pairs, schedule_of_steps, split_sums
 from .work import steps_work, work_of_steps
 
 ITEMS = 64
@@ -56,10 +56,10 @@ def has_steps(e: BatchedEinsum) -> bool:
 
 
 def parameters(p: Problem) -> Choices:
-    found = splits(p)
+    found = step_splits(p)
     turns: tuple[bool, ...] = (False,)
     if schedule_of_steps(p, turn=True) != schedule_of_steps(p):
-        turns = tuple(sorted((False, True), key=lambda turn: _seconds(p, turn=turn)))
+        turns = tuple(sorted((False, True), key=lambda turn: _step_seconds(p, turn=turn)))
         found = ["none", *found] if turns[0] else [*found, "none"]
     return {
         "split": list(dict.fromkeys(found)),
@@ -70,7 +70,7 @@ def parameters(p: Problem) -> Choices:
     }
 
 
-def _seconds(p: Problem, *, turn: bool) -> float:
+def _step_seconds(p: Problem, *, turn: bool) -> float:
     """The time expected of steps that are not divided, with the last result turned round or not."""
     return work_of_steps(p, schedule_of_steps(p, turn=turn), {}).seconds(p.device, p.itemsize)
 
@@ -81,12 +81,12 @@ MOST_ORDERS = 8
 """Orders of the axes of partial results that are looked at."""
 
 
-def orders(p: Problem) -> list[ContractionSchedule]:
+def step_orders(p: Problem) -> list[ContractionSchedule]:
     """Steps that may have kernels of their own, each partial result ordered to suit lanes, or in the natural order."""
     if p.einsum.n <= 2:
         return []
     cheapest = cheapest_pairs(p)
-    ways = zip(aligned(cheapest, p.einsum.indexing).steps, cheapest.steps, strict=True)
+    ways = zip(with_aligned_axes(cheapest, p.einsum.indexing).steps, cheapest.steps, strict=True)
     results = product(*(dict.fromkeys(step.indexing.output for step in each) for each in ways))
     found = [with_results(cheapest, p.einsum.indexing, outputs) for outputs in islice(results, MOST_ORDERS)]
     return found if cheapest in found else [*found[:-1], cheapest]
@@ -100,7 +100,7 @@ def orders(p: Problem) -> list[ContractionSchedule]:
     estimate=steps_work,
     implied={"turn": False},
     kind=ChainSpace,
-    orders=orders,
+    orders=step_orders,
     step_spaces=STEP_SPACES,
     epilogues=True,
 )
@@ -128,7 +128,7 @@ def transform_step(
             problem = s.problem(e, e.sizes_from(sizes), whole.device)
             return s.transform(t_unit, step, s.default(problem), problem)
     own = vector_panels.problem(e, e.sizes_from(sizes), whole.device) if is_vectorizable(e) else None
-    c = own and nearest(own, wanted)
+    c = own and nearest_step(own, wanted)
     if own and c:
         return vector_panels.transform(t_unit, step, c, own)
     if e.indexing.summed and math.prod(sizes[x] for x in e.indexing.output) < ITEMS:
@@ -136,7 +136,7 @@ def transform_step(
     return spread(t_unit, step, e.indexing.output[-1], ITEMS, sizes) if e.indexing.output else t_unit
 
 
-def nearest(p: Problem, wanted: Configuration) -> Configuration | None:
+def nearest_step(p: Problem, wanted: Configuration) -> Configuration | None:
     """The first accepted configuration of a step that agrees best with the values wanted; None if none is accepted.
 
     The first long index is guessed with the best tile of each, and the tile wanted may suit another better: rows may be

@@ -14,7 +14,7 @@ from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.space import Configuration, Problem
 
-from .schedules import schedule_of_steps
+from .step_schedules import schedule_of_steps
 
 OWN = 0
 """A value that is the best guess for each step."""
@@ -46,7 +46,7 @@ class SplitSums:
 
         :raises TransformError: if `text` is something else.
         """
-        return _parsed(text)
+        return _parsed_steps(text)
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class SplitSums:
 
 
 @lru_cache(maxsize=256)
-def _parsed(text: str) -> SplitSums:
+def _parsed_steps(text: str) -> SplitSums:
     """Asked for with every configuration."""
     words = [] if text == _WHOLE else text.split()
     lengths = words[1::2]

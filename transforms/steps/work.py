@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from feinsum.contraction import ContractionSchedule, Step
+from feinsum.contraction import ContractionSchedule, ContractionStep
 from feinsum.cost import Work
 from feinsum.rewrites import last_together
 from feinsum.skeletons.complex_parts import PARTS, matrix_of
-from feinsum.skeletons.vector_panels import accumulator_counts, fill, most_vectors_in_row, widths
+from feinsum.skeletons.vector_panels import accumulator_counts, lane_fill, most_vectors_in_row, vector_widths
 from feinsum.space import Configuration, Problem
 
 from ..vector_panels.work import COPIED, SECOND
@@ -44,11 +44,11 @@ def work_of_steps(p: Problem, schedule: ContractionSchedule, parts: Mapping[str,
     for step in schedule.steps:
         count = math.prod(p.sizes[x] // parts[x] for x in step.indexing.summed if x in parts)
         traffic += count * p.count(step.indexing.output) if count > 1 else 0
-    apart = [_apart(p, step) for step in schedule.steps]
+    apart = [_scattered_bytes(p, step) for step in schedule.steps]
     most = accumulators or accumulator_counts(p.device)[0]
-    loaded = [_loaded(p, step, parts, most) for step in schedule.steps if len(step.operands) == 2]
+    loaded = [_tile_bytes_loaded(p, step, parts, most) for step in schedule.steps if len(step.operands) == 2]
     return Work(
-        flops=p.einsum.flops(p.lengths) / _filled(p, schedule),
+        flops=p.einsum.flops(p.lengths) / _lane_share(p, schedule),
         bytes=p.least_bytes + p.einsum.b * (2 * p.itemsize * traffic + sum(lines for _, lines in apart)),
         loads=p.einsum.b * (sum(loaded) + sum(loads for loads, _ in apart)),
         launches=len(schedule.steps) + len(parts),
@@ -65,7 +65,7 @@ def complex_work(p: Problem, c: Configuration) -> Work:
     for step in plan.order.steps:
         letters = step.indexing.output[-1:]
         row = PARTS * (p.sizes[letters] if letters else 1)
-        flops += 8 * p.count(step.indexing.indices) / fill(row, PARTS * p.lanes)
+        flops += 8 * p.count(step.indexing.indices) / lane_fill(row, PARTS * p.lanes)
         traffic += p.count(step.indexing.output)
         if len(step.operands) == 2:
             matrix = matrix_of(step.indexing)
@@ -80,17 +80,17 @@ def complex_work(p: Problem, c: Configuration) -> Work:
     )
 
 
-def _filled(p: Problem, schedule: ContractionSchedule) -> float:
+def _lane_share(p: Problem, schedule: ContractionSchedule) -> float:
     """The share of the device's lanes that steps use, weighted with their operations; copies have none."""
     steps = [step.indexing for step in schedule.steps if len(step.operands) > 1 or step.indexing.summed]
     points = [p.count(indexing.indices) for indexing in steps]
     rows = [p.count(last_together(indexing)) if indexing.output else p.lanes for indexing in steps]
-    shortest = [widths(p.lanes, row)[0] for row in rows]
-    widened = (n * (p.lanes / own) / fill(row, own) for n, row, own in zip(points, rows, shortest, strict=True))
+    shortest = [vector_widths(p.lanes, row)[0] for row in rows]
+    widened = (n * (p.lanes / own) / lane_fill(row, own) for n, row, own in zip(points, rows, shortest, strict=True))
     return sum(points) / max(1.0, sum(widened))
 
 
-def _loaded(p: Problem, step: Step, parts: Mapping[str, int], most: int) -> float:
+def _tile_bytes_loaded(p: Problem, step: ContractionStep, parts: Mapping[str, int], most: int) -> float:
     """The bytes that the tiles of registers of a step load, in bytes of the first cache; tiles are the best guess.
 
     :param most: vectors of results of a tile.
@@ -110,7 +110,7 @@ def _loaded(p: Problem, step: Step, parts: Mapping[str, int], most: int) -> floa
     return p.count(indexing.indices) / (terms * vectors * p.lanes * rows) * (COPIED * slab + SECOND * numbers)
 
 
-def _apart(p: Problem, step: Step) -> tuple[int, int]:
+def _scattered_bytes(p: Problem, step: ContractionStep) -> tuple[int, int]:
     """The bytes that a step loads number by number, and those of the lines that it reads for single numbers."""
     indexing = step.indexing
     lane = indexing.output[-1:]

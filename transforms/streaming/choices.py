@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from feinsum.rewrites import side_by_side
 from feinsum.space import Choices, Problem, Value
-from feinsum.space.joining import joined
+from feinsum.space.joined_problems import joined_problem
 
-from .grids import LANES, LOADS, lanes
-from .operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides
+from .grids import LANES, LOADS, lane_counts
+from .stream_operands import can_be_joined, crossing, crossing_sum, is_across_rows, longest_operand, read_besides
 
 FAR_BEHIND = 1.5
 """So many times the additions of the best are too many for a first guess; chosen by hand."""
@@ -52,7 +52,7 @@ def copy_choices(p: Problem) -> Choices:
     beyond = p.count(output) * p.itemsize * p.einsum.b > p.device.cache_bytes
     vector, strips = loads_in_flight(p)
     return {
-        "width": widths(p, output[-1]),
+        "width": stream_widths(p, output[-1]),
         "portion": (65536, 16384, 262144) if p.device.simd_bytes else (1,),
         "streaming": (beyond, not beyond) if p.device.has_clang_builtins else (False,),
         "strips": strips,
@@ -127,7 +127,7 @@ def squares(p: Problem) -> tuple[bool, ...]:
     """Whether squares of numbers are turned round in registers, where there are such; the first guess is that they are if
     few numbers are left of either index."""
     lane, across = p.einsum.indexing.output[-1], crossing(p.einsum)
-    (width,), least = widths(p, lane), min(p.sizes[lane], p.sizes[across])
+    (width,), least = stream_widths(p, lane), min(p.sizes[lane], p.sizes[across])
     if width == 1 or least < width or not p.device.has_clang_builtins:
         return (False,)
     return (True, False) if least >= MANY_SQUARES * width else (False, True)
@@ -164,14 +164,14 @@ def grid_choices(p: Problem, common: Choices, tile: Sequence[int]) -> Choices:
     together = (True, False) if side_by_side(p.einsum) else (False,)
     if tile[0]:
         return {"joined": together[::-1], "lanes": (0, *LANES), "loads": (1, *LOADS[:-1])}
-    own = joined(p) if together[0] else p
-    return {"joined": together, "lanes": (*lanes(own, int(common["width"][0])), 0), "loads": LOADS}
+    own = joined_problem(p) if together[0] else p
+    return {"joined": together, "lanes": (*lane_counts(own, int(common["width"][0])), 0), "loads": LOADS}
 
 
 def squares_of_sum(p: Problem) -> tuple[bool, ...]:
     """The same of a sum of two operands that run across each other in the only two indices that are summed over."""
     letters, across = longest_operand(p.einsum) or "", crossing_sum(p.einsum)
-    (width, *_), two = widths(p, letters[-1]), set(p.einsum.indexing.summed) == {letters[-1], across}
+    (width, *_), two = stream_widths(p, letters[-1]), set(p.einsum.indexing.summed) == {letters[-1], across}
     if not across or not two or width == 1 or not (p.device.simd_bytes and p.device.has_clang_builtins):
         return (False,)
     return (True, False) if min(p.sizes[across], p.sizes[letters[-1]]) >= MANY_SQUARES * width else (False,)
@@ -194,7 +194,7 @@ def single_sum_choices(p: Problem) -> Choices:
     along = lane in p.einsum.indexing.summed
     short = vectors and p.sizes[lane] * p.itemsize < ROW_BYTES
     return {
-        "width": widths(p, lane),
+        "width": stream_widths(p, lane),
         "portion": (65536, 16384, 262144) if vectors else (8192, 2048, 32768),
         "accumulators": accumulators(p, lane) if along and vectors else (1,),
         "together": (1,) if along else (1, 2, 4, 8) if short else (8, 4, 2, 1),
@@ -208,7 +208,7 @@ def trace_choices(p: Problem) -> Choices:
     return {**copy_choices(p), "tile": (64, 16)}
 
 
-def widths(p: Problem, lane: str) -> tuple[int, ...]:
+def stream_widths(p: Problem, lane: str) -> tuple[int, ...]:
     """Lanes: work-items of a group, or of the longest vectors that a row fills; 1 where vectors hold no such numbers."""
     if not p.device.simd_bytes:
         return ITEMS
@@ -222,6 +222,6 @@ def widths(p: Problem, lane: str) -> tuple[int, ...]:
 
 def accumulators(p: Problem, lane: str) -> tuple[int, ...]:
     """The numbers of strips to sum side by side, the best guess first; the remainder is added element by element."""
-    width, row = widths(p, lane)[0], p.sizes[lane]
+    width, row = stream_widths(p, lane)[0], p.sizes[lane]
     additions = {n: row // (n * width) * n + row % (n * width) for n in (4, 2, 8, 1)}
     return tuple(sorted(additions, key=lambda n: additions[n] > FAR_BEHIND * min(additions.values())))

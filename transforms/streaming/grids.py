@@ -9,10 +9,10 @@ from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.streaming import ItemGrid, Stream
 from feinsum.space import Configuration, Problem
-from feinsum.space.joining import joined
+from feinsum.space.joined_problems import joined_problem
 
-from .operands import longest_operand
-from .plans import LEAST_OF_A_GROUP, numbered, sum_plan
+from .plans import LEAST_OF_A_GROUP, ordered_counts, sum_plan
+from .stream_operands import longest_operand
 
 LANES = (32, 16, 8, 4, 64, 128, 256)
 LEAST_LANES = 4
@@ -26,7 +26,7 @@ RESIDENT_ITEMS = 2048
 """Work-items that a compute unit of a GPU holds; all that are current."""
 
 
-def lanes(p: Problem, width: int) -> tuple[int, ...]:
+def lane_counts(p: Problem, width: int) -> tuple[int, ...]:
     """Numbers of lanes, the best guess first: those that a row fills, or where it is summed over some of them."""
     lane = (longest_operand(p.einsum) or "")[-1]
     most = min(width, max(LEAST_LANES, 1 << (p.sizes[lane] - 1).bit_length()))
@@ -47,7 +47,7 @@ def reduction_plan(p: Problem, c: Configuration) -> Stream:
         groups = side_by_side(p.einsum)
         if not groups or not c["lanes"]:
             raise TransformError("no indices are side by side in every array, or there is no grid for them")
-        return replace(reduction_plan(joined(p), {**c, "joined": False}), joined=groups)
+        return replace(reduction_plan(joined_problem(p), {**c, "joined": False}), joined=groups)
     return grid_plan(p, c) if c["lanes"] else sum_plan(p, c)
 
 
@@ -76,7 +76,7 @@ def grid_plan(p: Problem, c: Configuration) -> Stream:
     items = ItemGrid(grid, *_flight(p, grid, summed, int(c["loads"])))
     strips = items.strips()
     blocks = {x: -(-p.sizes[x] // strips.get(x, 1)) for x in letters}
-    wanted = _groups_wanted(p, c, items)
+    wanted = _grid_groups(p, c, items)
     counts = {lane: lane_count} if lane in output else {}
     left = -(-wanted // math.prod(blocks[x] for x in counts))
     shares = dealt_blocks({x: blocks[x] for x in output if x not in counts}, left)
@@ -94,7 +94,7 @@ def grid_plan(p: Problem, c: Configuration) -> Stream:
         order,
         lane,
         lane_count,
-        numbered(p, counts, order),
+        ordered_counts(p, counts, order),
         summed=indexing.summed,
         vectors=False,
         grid=items,
@@ -128,7 +128,7 @@ def _flight(p: Problem, grid: dict[str, int], summed: str, loads: int) -> tuple[
     return letter, loads if p.is_long(letter) else min(loads, 1 << (most.bit_length() - 1))
 
 
-def _groups_wanted(p: Problem, c: Configuration, grid: ItemGrid) -> int:
+def _grid_groups(p: Problem, c: Configuration, grid: ItemGrid) -> int:
     """The number of groups: by the portion of each, but enough to occupy the device if there is work for them."""
     total = p.count(p.einsum.indexing.indices)
     enough = min(total // LEAST_OF_A_GROUP, WAVES * RESIDENT_ITEMS // grid.items * p.device.compute_units)

@@ -11,8 +11,8 @@ from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 
 from .choices import permutation_choices
-from .operands import crossing, is_distinct
 from .plans import permutation_plan
+from .stream_operands import crossing, is_distinct
 from .work import stream_work
 
 

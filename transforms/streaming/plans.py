@@ -13,7 +13,7 @@ from feinsum.errors import TransformError
 from feinsum.skeletons.streaming import CrossedTiles, Flight, Stream, TurnedTiles
 from feinsum.space import Configuration, Problem
 
-from .operands import can_be_joined, crossing, crossing_sum, longest_operand, side_by_side
+from .stream_operands import can_be_joined, crossing, crossing_sum, joined_last_indices, longest_operand
 
 GROUPS_PER_UNIT = 4
 """So many work-groups for each compute unit balance the load; chosen by hand."""
@@ -34,7 +34,7 @@ def copy_plan(p: Problem, c: Configuration, *, by_rows: bool = False) -> Stream:
     :param by_rows: whether a tile is stored row by row; if not, strip by strip of its columns.
     :raises TransformError: if an axis has no length, or a group more work-items than the device allows.
     """
-    _check_device(p, c)
+    _check_grid(p, c)
     output = p.einsum.indexing.output
     lane, crossed = output[-1], crossing(p.einsum)
     across = crossed if c.get("tile", 0) else ""
@@ -53,7 +53,7 @@ def copy_plan(p: Problem, c: Configuration, *, by_rows: bool = False) -> Stream:
         counts = dealt(p, output, groups_wanted(p, c))
         counts |= {lane: _multiple(counts[lane], width)} if lane in counts else {}
     order = before + across + lane if by_rows else before + lane + across
-    counts = numbered(p, counts, order)
+    counts = ordered_counts(p, counts, order)
     return Stream(order, lane, width, counts, vectors=vectors, streaming_stores=c["streaming"], flight=flight)
 
 
@@ -65,7 +65,7 @@ def flight_of(p: Problem, c: Configuration) -> Flight | None:
     if c["strips"] * c["vector"] == 1:
         return None
     output = p.einsum.indexing.output
-    flight = Flight(side_by_side(p.einsum), c["strips"], c["vector"])
+    flight = Flight(joined_last_indices(p.einsum), c["strips"], c["vector"])
     if p.is_long(output[-1]) or p.sizes[output[-1]] % c["vector"]:
         raise TransformError(f"index '{output[-1]}' does not have whole vectors of {c['vector']}")
     reason = too_many_groups(p, dict.fromkeys(output.removesuffix(flight.letters), 1))
@@ -102,7 +102,7 @@ def permutation_plan(p: Problem, c: Configuration) -> Stream:
     place_bytes = p.itemsize * p.einsum.b * p.einsum.n
     outermost = next((x for x in plan.order if x not in (plan.lane, across)), "")
     shared = {x: n for x, n in plan.block_tile.items() if c["joined"] or x in (plan.lane, outermost)}
-    counts = numbered(p, {**shared, across: c["tile"]}, plan.order)
+    counts = ordered_counts(p, {**shared, across: c["tile"]}, plan.order)
     plan = replace(plan, block_tile=counts, turned=TurnedTiles(across, c["tile"], place_bytes, c["spare"], c["joined"]))
     if c["joined"]:
         _check_joined(p, plan.lane, c["width"])
@@ -135,7 +135,7 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
 
     :raises TransformError: as of :func:`copy_plan`.
     """
-    _check_device(p, c)
+    _check_grid(p, c)
     if c["tile"]:
         return crossed_plan(p, c)
     if c["square"] and c["across"]:
@@ -166,7 +166,7 @@ def sum_plan(p: Problem, c: Configuration) -> Stream:
         order,
         lane,
         width,
-        numbered(p, counts, order),
+        ordered_counts(p, counts, order),
         summed=indexing.summed,
         accumulators=c["accumulators"] if lane in indexing.summed else 1,
         accumulation=c["together"] if summed and lane in indexing.output else 1,
@@ -216,7 +216,7 @@ def trace_plan(p: Problem, c: Configuration) -> Stream:
     return sum_plan(p, {**c, "across": 0, "tile": 0, "square": False}) if p.einsum.indexing.summed else copy_plan(p, c)
 
 
-def _check_device(p: Problem, c: Configuration) -> None:
+def _check_grid(p: Problem, c: Configuration) -> None:
     """:raises TransformError: if an axis has no length, or a group more work-items than the device allows."""
     if not all(p.sizes.values()):
         raise TransformError("an axis has no length, so nothing streams by")
@@ -250,7 +250,7 @@ def dealt(p: Problem, letters: str, wanted: int) -> dict[str, int]:
     return counts
 
 
-def numbered(p: Problem, counts: Mapping[str, int], order: str) -> dict[str, int]:
+def ordered_counts(p: Problem, counts: Mapping[str, int], order: str) -> dict[str, int]:
     """The counts in the order of the axes of a device: CPUs take groups in turn, which are to be neighbours in memory.
 
     GPUs have as many groups as one likes along the first axis alone.

@@ -14,11 +14,11 @@ from feinsum.match import Match
 from feinsum.rewrites import join
 from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
-from feinsum.space.joining import joined
+from feinsum.space.joined_problems import joined_problem
 
 from .choices import sum_choices
 from .grids import reduction_plan
-from .operands import is_distinct, longest_operand
+from .stream_operands import is_distinct, longest_operand
 from .work import stream_work
 
 
@@ -28,7 +28,7 @@ def is_sum_of_one(e: BatchedEinsum) -> bool:
 
 
 def estimate(p: Problem, c: Configuration) -> Work:
-    return stream_work(joined(p) if c["joined"] else p, reduction_plan(p, c))
+    return stream_work(joined_problem(p) if c["joined"] else p, reduction_plan(p, c))
 
 
 @space(

@@ -11,8 +11,8 @@ from feinsum.skeletons.streaming import Stream, write
 from feinsum.space import Configuration, Problem, space
 
 from .choices import trace_choices
-from .operands import is_distinct, longest_operand
 from .plans import trace_plan
+from .stream_operands import is_distinct, longest_operand
 from .work import stream_work
 
 

@@ -8,7 +8,7 @@ from feinsum.cost import Work
 from feinsum.skeletons.streaming import Stream, TurnedTiles
 from feinsum.space import Problem
 
-from .operands import crossing_sum
+from .stream_operands import crossing_sum
 
 BANKS = 32
 """Of local memory, on NVIDIA's devices."""
@@ -60,11 +60,11 @@ def stream_work(p: Problem, plan: Stream) -> Work:
         lanes=plan.width if plan.vectors else 0,
         sums=plan.registers(),
         local_bytes=plan.local_bytes() if plan.crossed else 0,
-        bandwidth=_bandwidth(p, plan),
+        bandwidth=_plan_bandwidth(p, plan),
     )
 
 
-def _bandwidth(p: Problem, plan: Stream) -> float:
+def _plan_bandwidth(p: Problem, plan: Stream) -> float:
     """The bandwidth of a plan with several loads in flight, in that of one with a number of each operand.
 
     A work-item that has b bytes on their way reaches ``b / (b + b0)`` of it all, whatever the operation.

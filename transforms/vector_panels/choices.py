@@ -17,16 +17,16 @@ from feinsum.skeletons.vector_panels import (
     PANEL_SHARES,
     PanelOrder,
     accumulator_counts,
-    fill,
+    lane_fill,
     most_vectors_in_row,
     vector_counts,
-    widths,
+    vector_widths,
 )
 from feinsum.space import Configuration, Problem
 
-from .orders import orders, points_in_group
+from .orders import panel_orders, points_in_group
 from .plans import FEW_ROWS, GROUPS_PER_CORE, divided_row, fused_problem, panel_plan, rows_apart
-from .work import apart, panel_work, swept
+from .work import panel_work, scattered_traffic, swept
 
 TOGETHER = (1, 2, 4, 3, 6, 5, 8)
 TILES = (1000, 500, 250, 2500, 100, 50, 25)
@@ -77,23 +77,23 @@ class Promising:
     hopeless: bool = False
 
 
-def promising(p: Problem) -> Promising:
+def promising_choices(p: Problem) -> Promising:
     """The choices worth trying for a problem, in its indices after neighbours are fused."""
     p, _ = fused_problem(p)
-    return _promising(p.einsum, tuple(p.sizes.items()), p.device)
+    return _cached_promising(p.einsum, tuple(p.sizes.items()), p.device)
 
 
 @lru_cache(maxsize=256)
-def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
+def _cached_promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: DeviceProfile) -> Promising:
     p = Problem(e, dict(sizes), device)
-    texts, longs, lanes = [order.text for order in orders(p)], _longs(p), _lanes(p)
+    texts, longs, lanes = [order.text for order in panel_orders(p)], _longs(p), _lane_indices(p)
     counts = accumulator_counts(device)
     small: dict[str, int | str | bool] = {"width": p.lanes, "vectors": 1, "together": 1, "accumulators": counts[-1]}
     small |= {"tile": 100, "slab": False, "rows": "together", "streaming": False, "ahead": False, "part": 0}
     loads: dict[tuple[str, str, str, int], float] = {}
     for choice in product(texts, lanes, longs, PANEL_SHARES):
         with suppress(TransformError):
-            loads[choice] = _loads(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
+            loads[choice] = _least_loads(p, {**small, **dict(zip(("path", "lane", "long", "panel"), choice, strict=True))})
     if not loads:
         return Promising((texts[0],), (lanes[0],), (longs[0],), PANEL_SHARES[:1], hopeless=True)
     least: dict[tuple[object, ...], float] = {}
@@ -108,7 +108,7 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     found = sorted(loads, key=rank)
     first = dict(zip(("path", "lane", "long", "panel"), found[0], strict=True))
     likely = {**small, "accumulators": counts[0], "vectors": vectors_of_a_row(p, found[0][1])[0], **first}
-    divided = _divided(p, likely, texts)
+    divided = _divided_chain(p, likely, texts)
     if divided and likely["lane"] != p.einsum.indexing.output[-1] and divided[0][0] < TURNED * panel_work(p, likely).flops:
         likely = divided[0][1]
     columns = [
@@ -117,10 +117,10 @@ def _promising(e: BatchedEinsum, sizes: tuple[tuple[str, int], ...], device: Dev
     ]
     parts = tuple(dict.fromkeys([likely["part"], 0, *(c["part"] for _, c in divided)]))
     likely["together"] = (together := _togethers(p, likely))[0]
-    return Promising(columns[0], columns[1], columns[2], columns[3], together, _tiles(p, likely), parts)
+    return Promising(columns[0], columns[1], columns[2], columns[3], together, _group_iterations(p, likely), parts)
 
 
-def _divided(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tuple[float, dict[str, Any]]]:
+def _divided_chain(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tuple[float, dict[str, Any]]]:
     """Configurations of a chain whose lanes run along parts of a row, and their operations, those of empty lanes included.
 
     The fewest come first; there are none of a row that registers hold as it is.  The last step has lanes along the last
@@ -129,11 +129,11 @@ def _divided(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tu
     last, row, found = p.einsum.indexing.output[-1], divided_row(p, likely["long"]), []
     if p.einsum.n < 3 or not row or p.is_long(last) or last == likely["long"]:
         return []
-    width, most = widths(p.lanes, p.sizes[last])[0], likely["vectors"]
+    width, most = vector_widths(p.lanes, p.sizes[last])[0], likely["vectors"]
     if -(-p.sizes[row] // width) <= most:
         return []
-    fitting = [n for n in p.divisors(row)[:-1] if -(-n // width) <= most and fill(n, width) >= WELL_FILLED]
-    fullest = sorted(fitting, key=lambda n: (-fill(n, width), -n))[:MOST_PARTS]
+    fitting = [n for n in p.divisors(row)[:-1] if -(-n // width) <= most and lane_fill(n, width) >= WELL_FILLED]
+    fullest = sorted(fitting, key=lambda n: (-lane_fill(n, width), -n))[:MOST_PARTS]
     for path, lane, n in product(paths, (last, row), fullest):
         c = {**likely, "path": path, "lane": lane, "width": width, "panel": PANEL_SHARES[0], "part": n}
         with suppress(TransformError):
@@ -143,7 +143,7 @@ def _divided(p: Problem, likely: Configuration, paths: Sequence[str]) -> list[tu
 
 def vectors_of_a_row(p: Problem, lane: str) -> tuple[int, ...]:
     """The numbers of vectors of a row along an index that may be summed at once, the best guess first."""
-    return vector_counts(p.device, -(-p.sizes[lane] // widths(p.lanes, p.sizes[lane])[0]))
+    return vector_counts(p.device, -(-p.sizes[lane] // vector_widths(p.lanes, p.sizes[lane])[0]))
 
 
 def _longs(p: Problem) -> list[str]:
@@ -158,12 +158,12 @@ def _longs(p: Problem) -> list[str]:
     return [x for x in ordered if x in ordered[:2] or x in own]
 
 
-def _lanes(p: Problem) -> list[str]:
+def _lane_indices(p: Problem) -> list[str]:
     """The indices that lanes may run along, the best guess first: the last one, if it fills vectors."""
     output, width, longest = p.einsum.indexing.output, p.lanes, _longs(p)[0]
 
     def rank(x: str) -> tuple[bool, bool, bool, int]:
-        partly = fill(p.sizes[x], width) < WELL_FILLED and fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
+        partly = lane_fill(p.sizes[x], width) < WELL_FILLED and lane_fill(p.sizes[x], width // 2) < WELL_FILLED_BY_HALVES
         return (partly or x != output[-1], x == longest, partly, -output.index(x))
 
     return sorted(output, key=rank)
@@ -175,12 +175,12 @@ def _owner(e: BatchedEinsum, x: str) -> int | None:
     return owners[0] if len(owners) == 1 else None
 
 
-def _loads(p: Problem, small: Configuration) -> float:
+def _least_loads(p: Problem, small: Configuration) -> float:
     """The bytes that instructions load with the best register tile, and the cost of those that are read again.
 
     :raises TransformError: if it has no plan.
     """
-    width, budget = widths(p.lanes, p.sizes[small["lane"]])[0], accumulator_counts(p.device)[0]
+    width, budget = vector_widths(p.lanes, p.sizes[small["lane"]])[0], accumulator_counts(p.device)[0]
     large = {**small, "width": width, "accumulators": budget}
     vectors = -(-p.sizes[small["lane"]] // width)
     # A row of a few vectors is not divided, so as many rows as there are accumulators for are worth a look, too.
@@ -191,7 +191,7 @@ def _loads(p: Problem, small: Configuration) -> float:
     least = math.inf
     for c in (*({**large, "vectors": v, "together": n} for v, n in tiles), small):
         with suppress(TransformError):
-            far = swept(p, plan := panel_plan(p, c)) + apart(p, plan) if large_operands else 0.0
+            far = swept(p, plan := panel_plan(p, c)) + scattered_traffic(p, plan) if large_operands else 0.0
             least = min(least, panel_work(p, c).loads + MEMORY * far)
     if math.isinf(least):
         raise TransformError("no tile of registers has a plan")
@@ -208,7 +208,7 @@ def _togethers(p: Problem, c: Configuration) -> tuple[int, ...]:
     return tuple(sorted(TOGETHER, key=lambda n: _idleness(p, {**c, "together": n})))
 
 
-def _tiles(p: Problem, c: Configuration) -> tuple[int, ...]:
+def _group_iterations(p: Problem, c: Configuration) -> tuple[int, ...]:
     """Numbers of iterations of the long index in a work-group: as many as leave every core some groups, if they are worth
     it."""
     worth = p.einsum.flops(p.lengths) // WORTH_A_GROUP

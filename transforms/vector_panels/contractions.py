@@ -9,30 +9,30 @@ from __future__ import annotations
 from loopy import TranslationUnit
 
 from feinsum.match import Match
-from feinsum.skeletons.vector_panels import VectorPanels, accumulator_counts, is_vectorizable, widths, write
+from feinsum.skeletons.vector_panels import VectorPanels, accumulator_counts, is_vectorizable, vector_widths, write
 from feinsum.space import Choices, Problem, space
 
-from .choices import Promising, promising, vectors_of_a_row
+from .choices import Promising, promising_choices, vectors_of_a_row
 from .plans import fused_problem, panel_plan, reads_rows_apart
 from .work import panel_work
 
 
 def parameters(p: Problem) -> Choices:
     p, _ = fused_problem(p)
-    found = promising(p)
+    found = promising_choices(p)
     choices: Choices = {
         "path": found.paths,
         "lane": found.lanes,
         "long": found.longs,
         "panel": found.panels,
-        "width": widths(p.lanes, p.sizes[found.lanes[0]]),
+        "width": vector_widths(p.lanes, p.sizes[found.lanes[0]]),
         "vectors": vectors_of_a_row(p, found.lanes[0]),
         "together": found.together,
         "accumulators": accumulator_counts(p.device),
         "tile": found.tiles,
         "ahead": _ahead(p, found),
         "slab": (False, True),
-        "rows": _rows(p),
+        "rows": _output_rows(p),
         "part": found.parts,
         "streaming": (True, False) if p.device.has_clang_builtins else (False,),
     }
@@ -53,7 +53,7 @@ def _may_gather(p: Problem, long: str, lane: str) -> bool:
     return any({long, lane} <= set(letters[:-1]) for letters in p.einsum.indexing.inputs)
 
 
-def _rows(p: Problem) -> tuple[str, ...]:
+def _output_rows(p: Problem) -> tuple[str, ...]:
     """Outputs that share a partial result are computed together, others one after the other: fewer streams of memory."""
     if p.einsum.b == 1:
         return ("together",)

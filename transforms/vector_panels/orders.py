@@ -13,7 +13,7 @@ _MOST_PAIRED = 6
 """Operands of which every order of pairs is counted: 2700."""
 
 
-def orders(p: Problem) -> list[PanelOrder]:
+def panel_orders(p: Problem) -> list[PanelOrder]:
     """The orders worth trying, fewest operations first.
 
     All of those for two or three operands; for more the pairs that are the cheapest where every product is done for each of
@@ -22,13 +22,13 @@ def orders(p: Problem) -> list[PanelOrder]:
     if p.einsum.n == 2:
         return [PanelOrder(((0, 1),))]
     if p.einsum.n > 3:
-        return list(dict.fromkeys((_cheapest_each_time(p), _cheapest(p))))
+        return list(dict.fromkeys((_cheapest_each_time(p), _cheapest_order(p))))
     pairs = list(combinations(range(3), 2))
     steps = [((0, 1, 2),), *((pair,) for pair in pairs), *((pair, (0, 1)) for pair in pairs)]
     return sorted(map(PanelOrder, steps), key=lambda order: points(p, order))
 
 
-def _cheapest(p: Problem) -> PanelOrder:
+def _cheapest_order(p: Problem) -> PanelOrder:
     """The cheapest pairwise steps, operands by their position among the remaining ones."""
     pool = list(range(p.einsum.n))
     steps = []
@@ -40,10 +40,10 @@ def _cheapest(p: Problem) -> PanelOrder:
 
 def _cheapest_each_time(p: Problem) -> PanelOrder:
     """The pairs with the fewest multiplications if no product is kept from one of the long index to the next."""
-    once = _cheapest(p)
+    once = _cheapest_order(p)
     if p.einsum.n > _MOST_PAIRED:
         return once
-    found = min(_pairs(p.einsum.n), key=lambda order: points_in_group(p, order))
+    found = min(_pair_orders(p.einsum.n), key=lambda order: points_in_group(p, order))
     return found if points_in_group(p, found) < points_in_group(p, once) else once
 
 
@@ -53,7 +53,7 @@ def points_in_group(p: Problem, order: PanelOrder) -> int:
     return points(p, order, longest if p.einsum.n > 3 else "")
 
 
-def _pairs(n: int) -> Iterator[PanelOrder]:
+def _pair_orders(n: int) -> Iterator[PanelOrder]:
     """Every order of pairs."""
     for chosen in product(*(combinations(range(left), 2) for left in range(n, 1, -1))):
         yield PanelOrder(chosen)

@@ -22,7 +22,7 @@ from feinsum.skeletons.vector_panels import (
     RegisterTile,
     VectorPanels,
     broadcast_registers,
-    fill,
+    lane_fill,
     most_vectors_in_row,
     panel_bytes,
 )
@@ -207,7 +207,7 @@ class _PanelPlanner:
                 able = [x for x in able if self._is_in_rows(step, x)] or able
                 if not able:
                     raise TransformError(f"no index of '{step.kept}' can run along lanes")
-                lane = max(able, key=lambda x: (fill(int(self.at_once[x]), self.width), self.at_once[x]))
+                lane = max(able, key=lambda x: (lane_fill(int(self.at_once[x]), self.width), self.at_once[x]))
             lanes[number] = lane
         return [lanes[number] for number in range(len(self.steps))]
 

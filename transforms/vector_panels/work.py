@@ -62,7 +62,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
     :raises TransformError: if it has no plan.
     """
     plan, (p, *_) = panel_plan(p, c), planned_problem(p, c)
-    flops, loads, sums = _products(p, plan)
+    flops, loads, sums = _order_products(p, plan)
     e, steps = p.einsum, plan.order.contractions(p.einsum)
     left = [letters for k, letters in enumerate(e.indexing.inputs) if not any(k in step.own for step in steps)]
     if left:
@@ -87,8 +87,8 @@ def panel_work(p: Problem, c: Configuration) -> Work:
         + _again(p, plan)
         + swept(p, plan)
         + _across(p, plan)
-        + apart(p, plan)
-        + groups * sum(_lines(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.copied.items())
+        + scattered_traffic(p, plan)
+        + groups * sum(_line_bytes(p, e.indexing.inputs[k], lane, inside) for k, lane in plan.copied.items())
         + (_broken_lines(p, plan) if plan.streaming_stores else (_ALLOCATION - 1) * stored)
         + (stored * p.device.line_bytes // p.itemsize if scattered else 0),
         loads=loads + groups * copied,
@@ -98,7 +98,7 @@ def panel_work(p: Problem, c: Configuration) -> Work:
     )
 
 
-def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
+def _order_products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
     """Operations of the steps of an order, bytes that they load, and independent sums of the step with most operations."""
     flops = loads = most = sums = 0.0
     for step, lane, tile in zip(plan.order.contractions(p.einsum), plan.lane_axes, plan.register_tiles, strict=True):
@@ -106,10 +106,10 @@ def _products(p: Problem, plan: VectorPanels) -> tuple[float, float, float]:
         again = math.prod(-(-p.sizes[x] // of.at_once) for x, of in plan.block_tile.items() if x not in letters)
         at_once = plan.at_once(lane, row)
         vectors = -(-row // at_once) * -(-at_once // plan.width)
-        products = again * p.count("".join(letters)) * _rows(p, step) * (vectors / row)
+        products = again * p.count("".join(letters)) * _step_count(p, step) * (vectors / row)
         own = 2 * _multiplications(step, lane) * products * plan.width
-        together = 1 if plan.product_major else _rows(p, step)
-        each = _loads(step, lane, tile, plan, row) + _spills(p, tile.accumulators * together)
+        together = 1 if plan.product_major else _step_count(p, step)
+        each = _loads_per_vector_product(step, lane, tile, plan, row) + _spill_count(p, tile.accumulators * together)
         near, far = products * each * plan.width * p.itemsize, _from_second_cache(p, step, lane, tile, plan)
         loads += max(near, again * far)
         if own > most:
@@ -135,7 +135,7 @@ def _from_second_cache(p: Problem, step: PanelContraction, lane: str, tile: Regi
     if sum(read) <= p.device.first_cache_bytes:
         return 0.0
     each = sum(n * (COPIED if together else SECOND) for n, together in zip(read, copied, strict=True))
-    return each * _rows(p, step) * math.prod(-(-p.sizes[x] // inside[x]) for x in step.kept)
+    return each * _step_count(p, step) * math.prod(-(-p.sizes[x] // inside[x]) for x in step.kept)
 
 
 def _across(p: Problem, plan: VectorPanels) -> float:
@@ -150,7 +150,7 @@ def _across(p: Problem, plan: VectorPanels) -> float:
     return sum(p.count(x) * p.itemsize for x in gathered if 2 * p.count(x) * p.itemsize > p.device.cache_bytes > 0)
 
 
-def apart(p: Problem, plan: VectorPanels) -> float:
+def scattered_traffic(p: Problem, plan: VectorPanels) -> float:
     """The traffic of operands beyond a core's own caches of which a group reads short pieces that lie apart, once more."""
     total, long = 0.0, next(iter(plan.block_tile))
     for k, letters in enumerate(p.einsum.indexing.inputs):
@@ -194,7 +194,7 @@ def _broken_lines(p: Problem, plan: VectorPanels) -> float:
     return _PARTIAL_LINES * line * broken * p.einsum.b * p.count(p.einsum.indexing.output) / row
 
 
-def _lines(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
+def _line_bytes(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) -> float:
     """The bytes of lines that a group reads for a copy of less of them; the caches have none of a large operand left."""
     row = inside[letters[-1]] * p.itemsize
     if letters[-1] == lane or row >= p.device.line_bytes or p.count(letters) * p.itemsize <= p.device.own_cache_bytes:
@@ -260,14 +260,14 @@ def _passes(p: Problem, letters: str, covered: Mapping[str, int], cache_bytes: i
     return times
 
 
-def _rows(p: Problem, step: PanelContraction) -> int:
+def _step_count(p: Problem, step: PanelContraction) -> int:
     """The number of times that a step is done: for each row, or for each combination of factors that rows share."""
     if None in step.own or len(step.own) == p.einsum.n:
         return p.einsum.b
     return len({tuple(row[k] for k in step.own if k is not None) for row in p.einsum.args})
 
 
-def _spills(p: Problem, accumulators: int) -> float:
+def _spill_count(p: Problem, accumulators: int) -> float:
     """Loads and stores for one product, of sums that find no register.
 
     :param accumulators: vectors that are summed at once, of all rows that are computed together.
@@ -275,7 +275,7 @@ def _spills(p: Problem, accumulators: int) -> float:
     return 2 * max(0.0, 1 - p.device.vectors / accumulators)
 
 
-def _loads(step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPanels, row: int) -> float:
+def _loads_per_vector_product(step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPanels, row: int) -> float:
     """Loads of vectors, or as many of single numbers, for one product of vectors."""
     total = 0.0
     for k, letters in zip(step.own, step.inputs, strict=True):
@@ -283,11 +283,11 @@ def _loads(step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPa
         if lane in letters:
             near = letters[-1] == lane
             kept = k is None or k in plan.copied
-            count *= tile.vectors * (1.0 if kept else _pieces(row, plan.width) if near else plan.width)
+            count *= tile.vectors * (1.0 if kept else _loads_per_vector(row, plan.width) if near else plan.width)
         total += count
     return total / tile.accumulators
 
 
-def _pieces(row: int, width: int) -> float:
+def _loads_per_vector(row: int, width: int) -> float:
     """Loads for a vector of a row on average: one of each that is whole, and one of each power of two of what is left."""
     return (row // width + (row % width).bit_count()) / -(-row // width)

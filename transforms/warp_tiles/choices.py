@@ -17,7 +17,7 @@ from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Choices, Problem, Value
 
-from .operators import ELEMENTS, NODES
+from .tall_operators import ELEMENTS, NODES
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {np.dtype(np.float64): (SHORT, LONG), np.dtype(np.float32): (SHORT, LONG, SPLIT)}
@@ -80,7 +80,7 @@ def shared_choices(p: Problem, product: TallProduct, units: Sequence[str] = ()) 
         "slices": (1,),
         "stagger": _staggers(p, warps[0]) if copied else (0,),
         "parts": (1, 2, 3) if rows > 64 else (1,),
-        "in_turn": _in_turn(p, product, warps[0]),
+        "in_turn": _sequential_products(p, product, warps[0]),
         "weighted": (True, False) if rows > 64 else (False,),
     }
 
@@ -152,15 +152,15 @@ def _warps(p: Problem, product: TallProduct, unit: str) -> list[int]:
     return sorted((4, 8, 12, 16, 20, 24), key=lambda n: n - likely if n > likely else (likely - n) / 2)
 
 
-def _in_turn(p: Problem, product: TallProduct, warps: int) -> tuple[bool, ...]:
+def _sequential_products(p: Problem, product: TallProduct, warps: int) -> tuple[bool, ...]:
     """Whether products are computed in turn, first where warps otherwise had very different numbers of tiles."""
     if product.products == 1:
         return (False,)
-    tiles = _tiles(p, warps)
+    tiles = _tiles_per_warp(p, warps)
     return (True, False) if math.ceil(tiles) >= _UNEVEN * tiles else (False, True)
 
 
-def _tiles(p: Problem, warps: int) -> float:
+def _tiles_per_warp(p: Problem, warps: int) -> float:
     """Tiles of a warp on average."""
     return p.sizes[ELEMENTS] / (matrix_units()[SHORT].m * p.device.compute_units * warps)
 
@@ -168,4 +168,4 @@ def _tiles(p: Problem, warps: int) -> float:
 def _staggers(p: Problem, warps: int) -> tuple[int, ...]:
     """Nanoseconds to begin late, none first where a warp has so few tiles that it would not make up for them."""
     late = (4000, 2000, 1000) if p.sizes[NODES] > 40 else (500, 1000, 2000)
-    return (*late, 0) if _tiles(p, warps) >= _FEW_TILES else (0, *late)
+    return (*late, 0) if _tiles_per_warp(p, warps) >= _FEW_TILES else (0, *late)

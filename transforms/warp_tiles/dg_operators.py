@@ -24,8 +24,8 @@ from feinsum.skeletons.warp_tiles import TallProduct, WarpTiles, write
 from feinsum.space import Choices, Configuration, Problem, TransformSpace, space
 
 from .choices import IMPLIED, divergence_choices, face_mass_choices, in_layout, matrix_choices, may_fit, shared_choices
-from .operators import ELEMENTS, NODES, VALUES, Operator
-from .plans import has_registers, plan_of, planned
+from .plans import has_registers, planned, warp_plan_of
+from .tall_operators import ELEMENTS, NODES, VALUES, Operator
 from .work import work_of
 
 
@@ -38,7 +38,7 @@ def dg_space(
     """Declares the space of an operator, the transformation of which takes the plan of a configuration."""
 
     def plan(p: Problem, c: Configuration) -> WarpTiles:
-        return plan_of(p, c, operator.product(p))
+        return warp_plan_of(p, c, operator.product(p))
 
     def estimate(p: Problem, c: Configuration) -> Work:
         return work_of(p, planned(p, c, operator.product(p)))

@@ -12,7 +12,7 @@ from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles
 from feinsum.space import Choices, Configuration, Problem
 
 from .choices import UNITS
-from .operators import ELEMENTS
+from .tall_operators import ELEMENTS
 
 _FEWEST, _MOST = 8, 32
 """Warps of a compute unit, fewer of which leave it idle, and more are in each other's way: chosen by hand."""
@@ -23,7 +23,7 @@ _MOST_IN_MEMORY = 2
 long as the best of their einsum on an H200 (8 of :mod:`benchmarks.landscapes`), and one took 35 s to compile."""
 
 
-def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
+def warp_plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
     """The plan of a configuration.
 
     :raises TransformError: if there is none, the device lacks a feature of it, or the unit is not accurate enough.
@@ -31,7 +31,7 @@ def plan_of(p: Problem, c: Configuration, product: TallProduct) -> WarpTiles:
     _check_problem(p, c)
     _check_deal(c)
     plan = planned(p, c, product)
-    _check_accuracy(p, plan)
+    _check_unit_accuracy(p, plan)
     _check_limits(p, plan, c["together"])
     return plan
 
@@ -80,7 +80,7 @@ def _check_deal(c: Configuration) -> None:
         raise TransformError(f"{warps} sub-groups leave a compute unit idle, or in each other's way")
 
 
-def _check_accuracy(p: Problem, plan: WarpTiles) -> None:
+def _check_unit_accuracy(p: Problem, plan: WarpTiles) -> None:
     """Refuse a unit that may miss the bound of float32, ``(summands + operands - 1) u Σ |products|``.
 
     Besides the sums of the unit there are a factor and a sum over the other indices, in plain float32.

@@ -7,7 +7,7 @@ from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import WarpTiles
 from feinsum.space import Problem
 
-from .operators import ELEMENTS
+from .tall_operators import ELEMENTS
 
 
 def work_of(p: Problem, plan: WarpTiles) -> Work:

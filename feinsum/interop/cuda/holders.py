@@ -13,7 +13,7 @@ import numpy as np
 
 from feinsum.errors import DTypeError, ValidationError
 from feinsum.interop.cuda.recognition import Recognise, cupy_arrays_like, tensors_like
-from feinsum.interrupts import load
+from feinsum.interrupts import load_module
 
 
 class Holder(Protocol):
@@ -225,7 +225,7 @@ class CupyHolder:
     name = "cupy"
 
     def __init__(self) -> None:
-        self._cupy = load("cupy")
+        self._cupy = load_module("cupy")
         self.current_device: Callable[[], int] = self._cupy.cuda.runtime.getDevice
 
     def kind(self, value: Any) -> Any:
@@ -358,7 +358,7 @@ def _taker(name: str) -> Holder:
             found = holder(other)
         except ImportError:
             continue
-        if other != "torch" or load("torch").cuda.is_available():
+        if other != "torch" or load_module("torch").cuda.is_available():
             return found
     raise ValidationError(f"CUDA arrays of {name} are taken by DLPack through CuPy or torch; install one of them")
 

@@ -15,8 +15,8 @@ import numpy as np
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.errors import DeviceError, TransformError, ValidationError
 from feinsum.generate.kernel import Kernel
-from feinsum.interop.cuda.driver import INVALID_CONTEXT, LoadedPtx, bindings, context_of
-from feinsum.interop.cuda.ptx import PtxEntry, for_cuda
+from feinsum.interop.cuda.cuda_driver import INVALID_CONTEXT, LoadedPtx, bindings, context_of
+from feinsum.interop.cuda.cuda_ptx import PtxEntry, for_cuda
 
 MOST_GROUPS = (2**31 - 1, 65535, 65535)
 """Work-groups of a grid along each axis (CUDA C++ Programming Guide, table of compute capabilities)."""
@@ -30,10 +30,10 @@ class GridPart:
     before: tuple[int, int, int]
 
 
-def parts(groups: Sequence[int], most: Sequence[int] = MOST_GROUPS) -> list[GridPart]:
+def launch_parts(groups: Sequence[int], most: Sequence[int] = MOST_GROUPS) -> list[GridPart]:
     """A launch in parts that grids of CUDA hold.
 
-    >>> [(part.groups, part.before) for part in parts((7, 5), most=(9, 3, 3))]
+    >>> [(part.groups, part.before) for part in launch_parts((7, 5), most=(9, 3, 3))]
     [((7, 3, 1), (0, 0, 0)), ((7, 2, 1), (0, 3, 0))]
     """
     whole = [*groups, 1, 1][:3]
@@ -82,7 +82,7 @@ class CudaLaunch:
         size = (*geometry.local_size, 1, 1)[:3]
         groups = [n // m for n, m in zip(geometry.global_size, geometry.local_size, strict=True)]
         self._device = device
-        self._parts, self._shared = parts(groups), entry.shared_bytes
+        self._parts, self._shared = launch_parts(groups), entry.shared_bytes
         self._arguments = Arguments(len(sources) + 3)
         self._pointers = [(k, place) for k, (varies, place) in enumerate(sources) if varies]
         for k, (varies, word) in enumerate(sources):

@@ -45,7 +45,7 @@ def check_count(count: Any) -> None:
         raise ValidationError(f"count is {count}, and cannot be negative")
 
 
-def is_array(value: Any) -> bool:
+def is_own_array(value: Any) -> bool:
     """Whether a value is an array of numpy or of pyopencl."""
     return isinstance(value, np.ndarray) or library_of(value) == "pyopencl"
 
@@ -58,7 +58,7 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
     :raises ValidationError: if it is not an array.
     :raises DTypeError, ShapeError: if its elements are of another type than `wanted`, or it has another shape.
     """
-    if not is_array(argument):
+    if not is_own_array(argument):
         raise ValidationError(f"{name} is {type_}: pass an array of numpy or pyopencl, not a {type(argument).__name__}")
     if argument.dtype != wanted:
         raise DTypeError(f"{name} holds {type_.element}, and its argument {argument.dtype}; convert it to {wanted}")

@@ -33,7 +33,7 @@ def check_apart(pieces: Sequence[Piece]) -> None:
                 raise ValidationError(f"{name} is written, and its argument is read-only")
     if not written:
         return
-    for (name, array, _), (other, another, _) in _neighbours(pieces) if on_host else _pairs(pieces):
+    for (name, array, _), (other, another, _) in _overlap_candidates(pieces) if on_host else _shared_buffer_pairs(pieces):
         if np.shares_memory(array, another) if on_host else share_memory(array, another):
             names = " and ".join(sorted({name, other}))
             raise ValidationError(f"arguments of {names} share memory that is written; pass a copy of one of them")
@@ -47,7 +47,7 @@ def have_own_buffers(arrays: Sequence[Any]) -> bool:
     return not any(map(is_part, buffers))
 
 
-def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
+def _shared_buffer_pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
     """Pairs of a written device array and another that may share its buffer."""
     for a, b in combinations(pieces, 2):
         one, other = a[1].base_data, b[1].base_data
@@ -55,7 +55,7 @@ def _pairs(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
             yield a, b
 
 
-def _neighbours(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
+def _overlap_candidates(pieces: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
     """Pairs of a written array and another that may overlap it; in order of address only neighbours need comparing."""
     extents = sorted((*_addresses(piece[1]), k) for k, piece in enumerate(pieces))
     open_ones: list[tuple[int, int]] = []

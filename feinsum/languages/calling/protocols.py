@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from feinsum.devices import Device
     from feinsum.languages.calling.signature import Signature
     from feinsum.languages.diagnostics import Diagnostic
-    from feinsum.languages.source import Source
+    from feinsum.languages.source import SourceText
     from feinsum.tune.subject import Subject
 
 INSTANCES: Final = "E"
@@ -89,7 +89,7 @@ class ProgramRunner(Protocol):
 class Language(Protocol):
     """The package of a language."""
 
-    def read(self, source: Source, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
+    def read(self, source: SourceText, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
         """The functions of a text and its warnings.
 
         :raises LanguageError: with all that is wrong with it.
@@ -101,10 +101,12 @@ class Language(Protocol):
     def signature(self, function: Any) -> Signature[Any]:
         """What a function takes and gives."""
 
-    def interpret(self, function: Any, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Any) -> Any:
+    def interpret(
+        self, function: Any, source: SourceText, arguments: Mapping[str, Any], count: int | None, sizes: Any
+    ) -> Any:
         """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
 
-    def build(self, function: Any, source: Source, request: BuildRequest) -> ProgramRunner:
+    def build(self, function: Any, source: SourceText, request: BuildRequest) -> ProgramRunner:
         """A function made ready for a device; see :func:`feinsum.build`."""
 
     def sample_arguments(
@@ -113,5 +115,5 @@ class Language(Protocol):
         """Random arguments in place of those that are not given; see :func:`feinsum.languages.trying.try_out`."""
 
     @property
-    def subject_at(self) -> Callable[[Any, Source, Mapping[str, int], str], Subject] | None:
+    def subject_at(self) -> Callable[[Any, SourceText, Mapping[str, int], str], Subject] | None:
         """The subject that the tuner knows a program as, at lengths, and with a name; None if there is nothing to tune."""

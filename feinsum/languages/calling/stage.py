@@ -1,7 +1,7 @@
 """Stages: the einsums of programs that :func:`feinsum.generate` makes kernels for.
 
-The steps of a contraction of arrays (:class:`feinsum.generate.plan.PlannedStep`) have a rule of their own on lengths: each
-call may bring others, where a program is made once for what it says and what its calls repeat.
+The steps of a contraction of arrays (:class:`feinsum.generate.contraction_plan.PlannedStep`) have a rule of their own on
+lengths: each call may bring others, where a program is made once for what it says and what its calls repeat.
 """
 
 from __future__ import annotations

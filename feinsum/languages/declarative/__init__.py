@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from feinsum.languages.declarative.checking import check
+from feinsum.languages.declarative.checking import check_program
 from feinsum.languages.declarative.printing import show
-from feinsum.languages.declarative.reading import read as _read
-from feinsum.languages.declarative.syntax import Declaration, Function
+from feinsum.languages.declarative.reading import read_program as _read
+from feinsum.languages.declarative.syntax import Declaration, DeclarativeFunction
 from feinsum.languages.diagnostics import Diagnostic, Findings
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 
 if TYPE_CHECKING:
     from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
-def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
+def read(source: SourceText, strict: bool) -> tuple[tuple[DeclarativeFunction, ...], tuple[Diagnostic, ...]]:
     """The program of a text, checked, and its warnings.
 
     :raises LanguageError: with all that is wrong with it.
@@ -32,26 +32,26 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
     findings = Findings(source)
     function = _read(source, findings)
     if function is not None:
-        check(function, findings)
+        check_program(function, findings)
     findings.raise_errors()
     return (function,) if function is not None else (), findings.warnings
 
 
-def signature(function: Function) -> Signature[Declaration]:
+def signature(function: DeclarativeFunction) -> Signature[Declaration]:
     """What a program takes and makes."""
     from feinsum.languages.declarative.interpreting.arguments import signature as found
 
     return found(function)
 
 
-def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
+def build(function: DeclarativeFunction, source: SourceText, request: BuildRequest) -> ProgramRunner:
     """A program on a device; see :func:`feinsum.build`."""
-    from feinsum.languages.declarative.running import build as make
+    from feinsum.languages.declarative.running import build_declarative as make
 
     return make(function, source, request)
 
 
-def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> Subject:
+def subject_at(function: DeclarativeFunction, source: SourceText, sizes: Mapping[str, int], name: str) -> Subject:
     """The subject by which the tuner knows a program; see :meth:`feinsum.Program.subject`."""
     from feinsum.languages.declarative.tuning import subject_at as make
 
@@ -59,20 +59,24 @@ def subject_at(function: Function, source: Source, sizes: Mapping[str, int], nam
 
 
 def sample_arguments(
-    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+    function: DeclarativeFunction, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
-    from feinsum.languages.declarative.running.samples import sample_arguments as sample
+    from feinsum.languages.declarative.running.samples import declarative_samples as sample
 
     return sample(function, sizes, seed, given)
 
 
 def interpret(
-    function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
+    function: DeclarativeFunction,
+    source: SourceText,
+    arguments: Mapping[str, Any],
+    count: int | None,
+    sizes: Mapping[str, Any],
 ) -> Any:
     """Execute a program with numpy; see :meth:`feinsum.Program.interpret`."""
     from feinsum.languages.calling.arguments import refuse_keywords
-    from feinsum.languages.declarative.interpreting import execute
+    from feinsum.languages.declarative.interpreting import execute_program
 
     refuse_keywords({"count": count, **sizes})
-    return execute(function, source, arguments)
+    return execute_program(function, source, arguments)

@@ -85,7 +85,7 @@ class Extent:
         """
         parts = []
         for monomial, c in self.terms:
-            atoms = "*".join(map(plain, monomial))
+            atoms = "*".join(map(plain_name, monomial))
             number = "" if abs(c.numerator) == 1 and atoms else str(abs(c.numerator))
             text = "*".join(filter(None, (number, atoms))) + (f"/{c.denominator}" if c.denominator > 1 else "")
             parts.append(("-" if c < 0 else "+", text))
@@ -95,12 +95,12 @@ class Extent:
         return ("-" if sign == "-" else "") + first + "".join(f" {s} {text}" for s, text in rest)
 
 
-def plain(atom: str) -> str:
+def plain_name(atom: str) -> str:
     """An atom as the text calls it; indices have a number behind an apostrophe that keeps equal names apart."""
     return atom.partition("'")[0]
 
 
-def product(extents: Iterable[Extent]) -> Extent:
+def extent_product(extents: Iterable[Extent]) -> Extent:
     """The product of extents."""
     found = Extent.of(1)
     for extent in extents:

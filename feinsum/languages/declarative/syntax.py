@@ -17,39 +17,39 @@ NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class SyntaxNode:
     """A part of a program that has a place in the text."""
 
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
-class Number(Node):
+class Literal(SyntaxNode):
     """A literal; `value` is a bool, an int or a float, which are different numbers."""
 
     value: bool | int | float
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Number) and (type(self.value), repr(self.value)) == (type(other.value), repr(other.value))
+        return isinstance(other, Literal) and (type(self.value), repr(self.value)) == (type(other.value), repr(other.value))
 
     def __hash__(self) -> int:
         return hash((type(self.value), repr(self.value)))
 
 
 @dataclass(frozen=True)
-class Name(Node):
+class NameUse(SyntaxNode):
     """A use of a name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Hole(Node):
+class Hole(SyntaxNode):
     """``...``, which stands for what is still to be written."""
 
 
 @dataclass(frozen=True)
-class Operation(Node):
+class OperatorCall(SyntaxNode):
     """An operator and its operands: ``-``, ``not`` of one; arithmetic, comparisons, ``and``, ``or`` of two."""
 
     operator: str
@@ -57,7 +57,7 @@ class Operation(Node):
 
 
 @dataclass(frozen=True)
-class Slice(Node):
+class DeclarativeSlice(SyntaxNode):
     """``start:stop`` or ``:`` among indices."""
 
     start: Expression | None = None
@@ -65,15 +65,15 @@ class Slice(Node):
 
 
 @dataclass(frozen=True)
-class Element(Node):
+class Element(SyntaxNode):
     """``base[indices]``: an element, or a slice where there are fewer indices than axes or slices among them."""
 
     base: Expression
-    indices: tuple[Expression | Slice, ...]
+    indices: tuple[Expression | DeclarativeSlice, ...]
 
 
 @dataclass(frozen=True)
-class Member(Node):
+class Member(SyntaxNode):
     """``shared.0``: one of the tensors that a thread scope shares."""
 
     base: Expression
@@ -81,27 +81,27 @@ class Member(Node):
 
 
 @dataclass(frozen=True)
-class ListOf(Node):
+class ListOf(SyntaxNode):
     """``[a, b]``: a shape, or a tensor of numbers."""
 
     items: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
-class Choice(Node):
+class Conditional(SyntaxNode):
     """``if c {a} else {b}`` and ``if c then a else b``; only the one that is chosen is evaluated."""
 
     condition: Expression
-    then: Block
-    otherwise: Block
+    then: StatementBlock
+    otherwise: StatementBlock
 
 
 @dataclass(frozen=True)
-class Call(Node):
+class DeclarativeCall(SyntaxNode):
     """``f(x, name = y)``."""
 
     function: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[CallArgument, ...]
 
     @property
     def named(self) -> dict[str, Expression | Condition]:
@@ -110,7 +110,7 @@ class Call(Node):
 
 
 @dataclass(frozen=True)
-class Argument(Node):
+class CallArgument(SyntaxNode):
     """An argument; `type` is given where it declares a parameter, as in ``blockDim: int``."""
 
     value: Expression | Condition
@@ -119,15 +119,15 @@ class Argument(Node):
 
 
 @dataclass(frozen=True)
-class Condition(Node):
+class Condition(SyntaxNode):
     """``|x| c``, an argument of `while`."""
 
-    binder: tuple[Parameter, ...]
+    binder: tuple[DeclarativeParameter, ...]
     body: Expression
 
 
 @dataclass(frozen=True)
-class Parameter(Node):
+class DeclarativeParameter(SyntaxNode):
     """A name that a binder brings; its type is for readers."""
 
     name: str
@@ -135,13 +135,13 @@ class Parameter(Node):
 
 
 @dataclass(frozen=True)
-class Form(Node):
+class FormCall(SyntaxNode):
     """``kind (arguments) |binder| body``."""
 
     kind: str
-    arguments: tuple[Argument, ...]
-    binder: tuple[Parameter, ...]
-    body: Block
+    arguments: tuple[CallArgument, ...]
+    binder: tuple[DeclarativeParameter, ...]
+    body: StatementBlock
 
     def argument(self, name: str) -> Expression | Condition | None:
         """The argument of a name, if it is given."""
@@ -149,21 +149,21 @@ class Form(Node):
 
 
 @dataclass(frozen=True)
-class Alternative(Node):
+class Alternative(SyntaxNode):
     """Ways to compute the same, by name."""
 
     ways: tuple[Let, ...]
 
 
 @dataclass(frozen=True)
-class ScalarType(Node):
+class ScalarType(SyntaxNode):
     """``f32``, ``int``, or a variable such as ``dtype``."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class TensorType(Node):
+class TensorType(SyntaxNode):
     """``Tensor<extents; dtype>``; where `Shared` and `Register` are values they allocate."""
 
     memory: str
@@ -172,7 +172,7 @@ class TensorType(Node):
 
 
 @dataclass(frozen=True)
-class FunctionType(Node):
+class FunctionType(SyntaxNode):
     """``Tensor<N> -> Tensor<N>``."""
 
     parameters: tuple[Type, ...]
@@ -183,7 +183,7 @@ Type: TypeAlias = ScalarType | TensorType | FunctionType
 
 
 @dataclass(frozen=True)
-class Let(Node):
+class Let(SyntaxNode):
     """``name = value`` or ``name: type = value``."""
 
     name: str
@@ -192,7 +192,7 @@ class Let(Node):
 
 
 @dataclass(frozen=True)
-class Declaration(Node):
+class Declaration(SyntaxNode):
     """``name: type``: a parameter of the program."""
 
     name: str
@@ -200,7 +200,7 @@ class Declaration(Node):
 
 
 @dataclass(frozen=True)
-class Assignment(Node):
+class Assignment(SyntaxNode):
     """``a[i] = value``, in a thread scope."""
 
     target: Expression
@@ -208,15 +208,15 @@ class Assignment(Node):
 
 
 @dataclass(frozen=True)
-class Guarded(Node):
+class GuardedBlock(SyntaxNode):
     """``if c {...}``, in a thread scope."""
 
     condition: Expression
-    body: Block
+    body: StatementBlock
 
 
 @dataclass(frozen=True)
-class Block(Node):
+class StatementBlock(SyntaxNode):
     """Statements, and the value of the last expression if the block ends with one."""
 
     statements: tuple[Statement, ...] = ()
@@ -224,13 +224,36 @@ class Block(Node):
 
 
 Expression: TypeAlias = (
-    Number | Name | Hole | Operation | Element | Member | ListOf | Choice | Call | Form | Alternative | TensorType
+    Literal
+    | NameUse
+    | Hole
+    | OperatorCall
+    | Element
+    | Member
+    | ListOf
+    | Conditional
+    | DeclarativeCall
+    | FormCall
+    | Alternative
+    | TensorType
 )
-Statement: TypeAlias = Let | Declaration | Assignment | Guarded | Form | Call | Choice | Name | Operation | Element | Number
+Statement: TypeAlias = (
+    Let
+    | Declaration
+    | Assignment
+    | GuardedBlock
+    | FormCall
+    | DeclarativeCall
+    | Conditional
+    | NameUse
+    | OperatorCall
+    | Element
+    | Literal
+)
 
 
 @dataclass(frozen=True)
-class Function:
+class DeclarativeFunction:
     """A program: its statements in order.
 
     :ivar parameters: what it declares, in order of the text: tensors, numbers and functions.
@@ -238,14 +261,14 @@ class Function:
     """
 
     name: str
-    body: Block
+    body: StatementBlock
 
     @cached_property
     def parameters(self) -> tuple[Declaration, ...]:
         found = [s for s in self.body.statements if isinstance(s, Declaration)]
         declared = {d.name for d in found}
-        for node in walk(self.body):
-            if isinstance(node, Argument) and node.type is not None and node.name not in declared:
+        for node in walk_nodes(self.body):
+            if isinstance(node, CallArgument) and node.type is not None and node.name not in declared:
                 declared.add(node.name)
                 found.append(Declaration(node.name, node.type, span=node.span))
         return tuple(found)
@@ -262,35 +285,35 @@ class Function:
         for statement in self.body.statements:
             if isinstance(statement, Let):
                 made.append(statement.name)
-            elif isinstance(statement, Form) and statement.kind == "thread":
+            elif isinstance(statement, FormCall) and statement.kind == "thread":
                 made += [n for n in shared_names(statement) if n not in made]
         used: set[str] = set()
         for statement in self.body.statements:
-            shared = shared_names(statement) if isinstance(statement, Form) and statement.kind == "thread" else ()
-            used |= {n.name for n in walk(statement) if isinstance(n, Name)} - set(shared)
-        used |= {n.name for n in walk(self.body.value) if isinstance(n, Name)} if self.body.value else set()
+            shared = shared_names(statement) if isinstance(statement, FormCall) and statement.kind == "thread" else ()
+            used |= {n.name for n in walk_nodes(statement) if isinstance(n, NameUse)} - set(shared)
+        used |= {n.name for n in walk_nodes(self.body.value) if isinstance(n, NameUse)} if self.body.value else set()
         found = tuple(dict.fromkeys(n for n in made if n not in used))
         return (*found, self.value_name) if self.value_name else found
 
 
-def shared_names(form: Form) -> tuple[str, ...]:
+def shared_names(form: FormCall) -> tuple[str, ...]:
     """The tensors that a thread scope shares."""
     shared = form.argument("shared")
-    return tuple(n.name for n in shared.items if isinstance(n, Name)) if isinstance(shared, ListOf) else ()
+    return tuple(n.name for n in shared.items if isinstance(n, NameUse)) if isinstance(shared, ListOf) else ()
 
 
-def children(node: Node) -> Iterator[Node]:
+def children(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """The nodes right below a node."""
     for part in fields(node):
         value = getattr(node, part.name)
-        if isinstance(value, Node):
+        if isinstance(value, SyntaxNode):
             yield value
         elif isinstance(value, tuple) and part.name != "span":
-            yield from (entry for entry in value if isinstance(entry, Node))
+            yield from (entry for entry in value if isinstance(entry, SyntaxNode))
 
 
-def walk(node: Node) -> Iterator[Node]:
+def walk_nodes(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """A node and all below it, in order of the text."""
     yield node
     for child in children(node):
-        yield from walk(child)
+        yield from walk_nodes(child)

@@ -26,7 +26,16 @@ from feinsum.errors import FeinsumError
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
 from feinsum.languages.declarative.printing import show
-from feinsum.languages.declarative.syntax import Argument, Block, Call, Form, Function, Let, Name, Operation
+from feinsum.languages.declarative.syntax import (
+    CallArgument,
+    DeclarativeCall,
+    DeclarativeFunction,
+    FormCall,
+    Let,
+    NameUse,
+    OperatorCall,
+    StatementBlock,
+)
 from feinsum.languages.program import Program
 from feinsum.languages.program import program as read_program
 
@@ -54,7 +63,7 @@ class Traced:
 
     def __getitem__(self, indices: Any) -> Traced:
         found = indices if isinstance(indices, tuple) else (indices,)
-        return Traced(syntax.Element(self.node, tuple(_index(index) for index in found)))
+        return Traced(syntax.Element(self.node, tuple(_traced_index(index) for index in found)))
 
     def __bool__(self) -> bool:
         raise FeinsumError("what a kernel computes is not known as it is traced; use where(condition, a, b), & and |")
@@ -63,10 +72,10 @@ class Traced:
         raise FeinsumError("a traced tensor is not gone through element by element; use compute or reduce")
 
     def __neg__(self) -> Traced:
-        return Traced(Operation("-", (self.node,)))
+        return Traced(OperatorCall("-", (self.node,)))
 
     def __invert__(self) -> Traced:
-        return Traced(Operation("not", (self.node,)))
+        return Traced(OperatorCall("not", (self.node,)))
 
     def __abs__(self) -> Traced:
         return call("abs", self)
@@ -81,7 +90,7 @@ class Traced:
 def _operator(symbol: str, swapped: bool = False) -> Callable[[Traced, Any], Traced]:
     def method(self: Traced, other: Any) -> Traced:
         pair = (_node(other), self.node) if swapped else (self.node, _node(other))
-        return Traced(Operation(symbol, pair))
+        return Traced(OperatorCall(symbol, pair))
 
     return method
 
@@ -97,25 +106,25 @@ def _node(value: Any) -> Any:
     if isinstance(value, Traced):
         return value.node
     if isinstance(value, (bool, np.bool_)):
-        return syntax.Number(bool(value))
+        return syntax.Literal(bool(value))
     if isinstance(value, (int, np.integer)):
-        return syntax.Number(int(value)) if value >= 0 else Operation("-", (syntax.Number(-int(value)),))
+        return syntax.Literal(int(value)) if value >= 0 else OperatorCall("-", (syntax.Literal(-int(value)),))
     if isinstance(value, (float, np.floating)):
-        return syntax.Number(float(value)) if value >= 0 else Operation("-", (syntax.Number(-float(value)),))
+        return syntax.Literal(float(value)) if value >= 0 else OperatorCall("-", (syntax.Literal(-float(value)),))
     if isinstance(value, (list, tuple)):
         return syntax.ListOf(tuple(_node(item) for item in value))
     raise FeinsumError(f"{value!r} is a {type(value).__name__}; kernels compute with their parameters and with numbers")
 
 
-def _index(index: Any) -> Any:
+def _traced_index(index: Any) -> Any:
     if isinstance(index, slice):
         if index.step is not None:
             raise FeinsumError("a slice of the declarative language has no step; use compute")
         if index.start is None and index.stop is None:
-            return syntax.Slice()
+            return syntax.DeclarativeSlice()
         if index.stop is None:
             raise FeinsumError("a slice says where it ends, or is ':' alone")
-        return syntax.Slice(_node(index.start or 0), _node(index.stop))
+        return syntax.DeclarativeSlice(_node(index.start or 0), _node(index.stop))
     return _node(index)
 
 
@@ -123,7 +132,7 @@ class TensorAnnotation:
     """The annotation that ``T["M", "K"]`` makes: the type of a parameter."""
 
     def __init__(self, extents: Sequence[Any], dtype: str) -> None:
-        self.type = syntax.TensorType("Tensor", tuple(_extent(e) for e in extents), dtype)
+        self.type = syntax.TensorType("Tensor", tuple(_traced_extent(e) for e in extents), dtype)
 
     @property
     def shape(self) -> tuple[Traced, ...]:
@@ -149,8 +158,8 @@ class _TensorOf:
 T: Final = _TensorOf()
 
 
-def _extent(extent: Any) -> Any:
-    return Name(extent) if isinstance(extent, str) else _node(extent)
+def _traced_extent(extent: Any) -> Any:
+    return NameUse(extent) if isinstance(extent, str) else _node(extent)
 
 
 def kernel(function: Callable[..., Any]) -> Program:
@@ -165,10 +174,10 @@ def kernel(function: Callable[..., Any]) -> Program:
         type_: Any = parameter.annotation
         if isinstance(type_, TensorAnnotation):
             declared.append(syntax.Declaration(name, type_.type))
-            values.append(Traced(Name(name), type_.shape))
+            values.append(Traced(NameUse(name), type_.shape))
         elif type_ in (int, float):
             declared.append(syntax.Declaration(name, syntax.ScalarType("int" if type_ is int else "f64")))
-            values.append(Traced(Name(name)))
+            values.append(Traced(NameUse(name)))
         else:
             raise FeinsumError(f"parameter {name!r} of {function.__name__} has to be annotated: T['M', 'K'], int or float")
     token = _BLOCKS.set([])
@@ -176,11 +185,11 @@ def kernel(function: Callable[..., Any]) -> Program:
         block = _traced(lambda: function(*values), many=True)
     finally:
         _BLOCKS.reset(token)
-    text = show([Function("main", Block((*declared, *block.statements), block.value))])
+    text = show([DeclarativeFunction("main", StatementBlock((*declared, *block.statements), block.value))])
     return read_program(text, "declarative")
 
 
-def _traced(body: Callable[[], Any], *, many: bool = False) -> Block:
+def _traced(body: Callable[[], Any], *, many: bool = False) -> StatementBlock:
     """The operations of a function, as a block."""
     blocks = _BLOCKS.get()
     if blocks is None:
@@ -192,24 +201,24 @@ def _traced(body: Callable[[], Any], *, many: bool = False) -> Block:
         statements = blocks.pop()
     values = value if many and isinstance(value, tuple) else (value,)
     if many:
-        return _results(statements, values)
+        return _traced_results(statements, values)
     node = _node(value)
-    if statements and node == Name(statements[-1].name):
-        return Block(tuple(statements[:-1]), statements[-1].value)
-    return Block(tuple(statements), node)
+    if statements and node == NameUse(statements[-1].name):
+        return StatementBlock(tuple(statements[:-1]), statements[-1].value)
+    return StatementBlock(tuple(statements), node)
 
 
-def _results(statements: list[Let], values: Sequence[Any]) -> Block:
+def _traced_results(statements: list[Let], values: Sequence[Any]) -> StatementBlock:
     """A program whose results are values: names of what it computed, and names for what is none yet."""
     known = {statement.name for statement in statements}
     for number, value in enumerate(values):
         node = _node(value)
-        if not (isinstance(node, Name) and node.name in known):
+        if not (isinstance(node, NameUse) and node.name in known):
             statements.append(Let(f"result{number}" if len(values) > 1 else "y", node))
-    return Block(tuple(statements))
+    return StatementBlock(tuple(statements))
 
 
-def _named(value: syntax.Expression, name: str = "", type_: syntax.Type | None = None) -> Traced:
+def _name_value(value: syntax.Expression, name: str = "", type_: syntax.Type | None = None) -> Traced:
     """A name for a value in the block that is being traced."""
     blocks = _BLOCKS.get()
     if not blocks:
@@ -219,22 +228,22 @@ def _named(value: syntax.Expression, name: str = "", type_: syntax.Type | None =
     while (found := f"{word}{number}" if number or not name else word) in taken:
         number += 1
     blocks[-1].append(Let(found, value, type_))
-    return Traced(Name(found))
+    return Traced(NameUse(found))
 
 
-def _binder(body: Callable[..., Any], count: int) -> tuple[tuple[syntax.Parameter, ...], list[Traced]]:
+def _binder(body: Callable[..., Any], count: int) -> tuple[tuple[syntax.DeclarativeParameter, ...], list[Traced]]:
     names = list(inspect.signature(body).parameters)
     if len(names) != count:
         raise FeinsumError(f"this function takes {len(names)} indices, for a shape of {count}")
-    return tuple(syntax.Parameter(name) for name in names), [Traced(Name(name)) for name in names]
+    return tuple(syntax.DeclarativeParameter(name) for name in names), [Traced(NameUse(name)) for name in names]
 
 
 def _over(kind: str, shape: Any, body: Callable[..., Any], name: str, **arguments: Any) -> Traced:
     lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
     binder, indices = _binder(body, len(lengths))
     block = _traced(lambda: body(*indices))
-    given = tuple(Argument(value, key) for key, value in arguments.items())
-    return _named(Form(kind, (Argument(_node(list(lengths)), "shape"), *given), binder, block), name)
+    given = tuple(CallArgument(value, key) for key, value in arguments.items())
+    return _name_value(FormCall(kind, (CallArgument(_node(list(lengths)), "shape"), *given), binder, block), name)
 
 
 def compute(shape: Any, body: Callable[..., Any], *, name: str = "") -> Traced:
@@ -249,12 +258,12 @@ def read(shape: Any, body: Callable[..., Any], *, name: str = "") -> Traced:
 
 def reduce(shape: Any, body: Callable[..., Any], op: str = "sum", *, name: str = "") -> Traced:
     """``reduce (shape = ..., op = ...) |k| body(k)``."""
-    return _over("reduce", shape, body, name, op=Name(op))
+    return _over("reduce", shape, body, name, op=NameUse(op))
 
 
 def scan(shape: Any, body: Callable[..., Any], op: str = "sum", *, name: str = "") -> Traced:
     """``scan (shape = ..., op = ...) |k| body(k)``."""
-    return _over("scan", shape, body, name, op=Name(op))
+    return _over("scan", shape, body, name, op=NameUse(op))
 
 
 def grid(dim: Any, body: Callable[..., Any], shape: Any, *, name: str = "") -> Traced:
@@ -263,16 +272,16 @@ def grid(dim: Any, body: Callable[..., Any], shape: Any, *, name: str = "") -> T
     binder, indices = _binder(body, len(lengths))
     block = _traced(lambda: body(*indices))
     type_ = syntax.TensorType("Tensor", tuple(_node(n) for n in shape))
-    return _named(Form("grid", (Argument(_node(list(lengths)), "dim"),), binder, block), name, type_)
+    return _name_value(FormCall("grid", (CallArgument(_node(list(lengths)), "dim"),), binder, block), name, type_)
 
 
 def affine_for(end: Any, init: Any, body: Callable[..., Any], *, begin: Any = None, name: str = "") -> Traced:
     """``affine_for (end = ..., init = ...) |k, r| body(k, r)``."""
     binder, values = _binder(body, 2)
     block = _traced(lambda: body(*values))
-    given = [Argument(_node(end), "end"), Argument(_node(init), "init")]
-    first = [] if begin is None else [Argument(_node(begin), "begin")]
-    return _named(Form("affine_for", (*first, *given), binder, block), name)
+    given = [CallArgument(_node(end), "end"), CallArgument(_node(init), "init")]
+    first = [] if begin is None else [CallArgument(_node(begin), "begin")]
+    return _name_value(FormCall("affine_for", (*first, *given), binder, block), name)
 
 
 def while_(init: Any, until: Callable[[Any], Any], body: Callable[[Any], Any], *, name: str = "") -> Traced:
@@ -281,46 +290,48 @@ def while_(init: Any, until: Callable[[Any], Any], body: Callable[[Any], Any], *
     conditions, tested = _binder(until, 1)
     condition = syntax.Condition(conditions, _node(until(*tested)))
     block = _traced(lambda: body(*values))
-    return _named(Form("while", (Argument(_node(init), "init"), Argument(condition, "until")), binder, block), name)
+    return _name_value(
+        FormCall("while", (CallArgument(_node(init), "init"), CallArgument(condition, "until")), binder, block), name
+    )
 
 
 def where(condition: Any, then: Any, otherwise: Any) -> Traced:
     """``if condition {then} else {otherwise}``; functions without parameters are blocks, which only one of is evaluated."""
-    ways = [_traced(way) if callable(way) else Block((), _node(way)) for way in (then, otherwise)]
-    return Traced(syntax.Choice(_node(condition), *ways))
+    ways = [_traced(way) if callable(way) else StatementBlock((), _node(way)) for way in (then, otherwise)]
+    return Traced(syntax.Conditional(_node(condition), *ways))
 
 
 def tune(length: Any, choices: Sequence[int] = (), *, name: str = "") -> Traced:
     """``tune(length, choices)``."""
-    given = [Argument(_node(length))] + ([Argument(_node(list(choices)))] if choices else [])
-    return _named(Call("tune", tuple(given)), name or "n")
+    given = [CallArgument(_node(length))] + ([CallArgument(_node(list(choices)))] if choices else [])
+    return _name_value(DeclarativeCall("tune", tuple(given)), name or "n")
 
 
 def alternative(*, name: str = "", **ways: Any) -> Traced:
     """``alternative { a = ...  b = ... }``; ways are values, or functions without parameters that compute them."""
     found = []
     for word, way in ways.items():
-        block = _traced(way) if callable(way) else Block((), _node(way))
+        block = _traced(way) if callable(way) else StatementBlock((), _node(way))
         if block.statements:
             raise FeinsumError(f"way {word!r} of an alternative is one expression; make what it needs before")
         assert block.value is not None
         found.append(Let(word, block.value))
-    return _named(syntax.Alternative(tuple(found)), name)
+    return _name_value(syntax.Alternative(tuple(found)), name)
 
 
 def zeros(shape: Any) -> Traced:
     """``zeros([...])``."""
-    return Traced(Call("zeros", (Argument(_node(list(shape))),)))
+    return Traced(DeclarativeCall("zeros", (CallArgument(_node(list(shape))),)))
 
 
 def full(shape: Any, value: Any) -> Traced:
     """``full([...], value)``."""
-    return Traced(Call("full", (Argument(_node(list(shape))), Argument(_node(value)))))
+    return Traced(DeclarativeCall("full", (CallArgument(_node(list(shape))), CallArgument(_node(value)))))
 
 
 def call(function: str, *arguments: Any) -> Traced:
     """A function of numbers, such as ``exp``; each is a function of this module, too."""
-    return Traced(Call(function, tuple(Argument(_node(a)) for a in arguments)))
+    return Traced(DeclarativeCall(function, tuple(CallArgument(_node(a)) for a in arguments)))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Tuning of programs: tuned numbers and alternatives are the parameters of a space that a program has for itself.
 
-The key of a program is its normal form (:mod:`.naming`), so its records are found again whatever its names.  A worker
-process reads the program from the key.
+The key of a program is its normal form (:mod:`.program_names`), so its records are found again whatever its names.  A
+worker process reads the program from the key.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from feinsum.compile.program import Argument, Launch, Program
+from feinsum.compile.kernel_program import KernelArgument, KernelLaunch, KernelProgram
 from feinsum.database import best_known
 from feinsum.errors import FeinsumError, TransformError
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.choices import Choice, choices_of, numbers_for
-from feinsum.languages.declarative.emitting.kernels import together
+from feinsum.languages.declarative.emitting.kernels import join_sources
 from feinsum.languages.declarative.forms import numpy_type
-from feinsum.languages.declarative.interpreting import execute
-from feinsum.languages.declarative.interpreting.machine import Machine
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.lowering.steps import in_order
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Iterate, Reduce, Term, children
-from feinsum.languages.declarative.naming import normal_text
-from feinsum.languages.declarative.running.contents import Contents, examine
-from feinsum.languages.declarative.running.making import Lowered, lower
-from feinsum.languages.declarative.running.samples import sample_arguments, shape_arguments
-from feinsum.languages.declarative.syntax import Function
-from feinsum.languages.source import Source
+from feinsum.languages.declarative.interpreting import execute_program
+from feinsum.languages.declarative.interpreting.machine import ExpressionInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.lowering.steps import steps_in_order
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Iterate, Reduce, Term, subterms
+from feinsum.languages.declarative.open_choices import OpenChoice, choices_of, numbers_for
+from feinsum.languages.declarative.program_names import normal_text
+from feinsum.languages.declarative.running.builder import Lowered, lower_program
+from feinsum.languages.declarative.running.contents import Contents, examine_arguments
+from feinsum.languages.declarative.running.samples import declarative_samples, shape_arguments
+from feinsum.languages.declarative.syntax import DeclarativeFunction
+from feinsum.languages.source import SourceText
 from feinsum.space import Configuration, TransformSpace
 from feinsum.validate.case import Case
 from feinsum.validate.reference import Reference
@@ -64,8 +64,8 @@ class ProgramSubject:
     :ivar key: its normal form.
     """
 
-    function: Function
-    source: Source
+    function: DeclarativeFunction
+    source: SourceText
     contents: Contents
     key: str
     sizes: Mapping[str, int]
@@ -83,11 +83,11 @@ class ProgramSubject:
     @cached_property
     def _plain(self) -> Lowered:
         """The program with the first of all choices, element by element, for which no device matters."""
-        return lower(self.function, self.source, self.contents, {}, None, einsums=False, plain=True)
+        return lower_program(self.function, self.source, self.contents, {}, None, einsums=False, plain=True)
 
     @cached_property
     def flops(self) -> int:
-        steps = [step for step, _, _ in in_order(self._plain.steps, self._plain.kernels, {})]
+        steps = [step for step, _, _ in steps_in_order(self._plain.steps, self._plain.kernels, {})]
         return sum(prod(e.shape) * _operations(e.body) for step in steps for e in step.equations)
 
     @cached_property
@@ -108,7 +108,7 @@ class ProgramSubject:
         return f"{results} of a program with {', '.join(c.name for c in self.choices) or 'nothing'} to choose"
 
     @cached_property
-    def choices(self) -> tuple[Choice, ...]:
+    def choices(self) -> tuple[OpenChoice, ...]:
         """The choices that the program leaves open."""
         return choices_of(self.function)
 
@@ -118,15 +118,15 @@ class ProgramSubject:
 
     def spaces(self) -> Sequence[TransformSpace]:
         """The one space of its own."""
-        return [_space(self.parameters)] if self.choices else []
+        return [_choice_space(self.parameters)] if self.choices else []
 
     @cached_property
     def parameters(self) -> Mapping[str, tuple[int | str, ...]]:
         """The values of every choice, the one that is taken without a record first."""
-        lengths = Machine(self.source, {})
+        lengths = ExpressionInterpreter(self.source, {})
         for name, value in self.contents.lengths:
-            lengths.names[name] = Value(np.asarray(value), 0, "int")
-        return {c.name: c.ways or _numbers(c, lengths) for c in self.choices}
+            lengths.names[name] = IndexedValue(np.asarray(value), 0, "int")
+        return {c.name: c.ways or _choice_numbers(c, lengths) for c in self.choices}
 
     def problem(self, space: TransformSpace, profile: DeviceProfile) -> Any:
         return None
@@ -140,7 +140,7 @@ class ProgramSubject:
             c.key: c.ways.index(str(configuration[c.name])) if c.ways else int(configuration[c.name]) for c in self.choices
         }
 
-    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> Program:
+    def program(self, space: str, version: int, configuration: Configuration, profile: DeviceProfile) -> KernelProgram:
         if version != VERSION:
             raise TransformError(f"space '{space}' has version {VERSION}, not {version}")
         return program_of(_lowered(self, self.taken(configuration), profile), [n for n, _, _ in self.contents.shapes])
@@ -149,7 +149,9 @@ class ProgramSubject:
         return [ProgramCase(self, device, seed + 1), ProgramCase(self, device, seed)]
 
 
-def subject(function: Function, source: Source, contents: Contents, name: str = "program") -> ProgramSubject:
+def program_subject(
+    function: DeclarativeFunction, source: SourceText, contents: Contents, name: str = "program"
+) -> ProgramSubject:
     """The subject that a program is when it is called with such arguments.
 
     :raises FeinsumError: if a length is zero, or a function is among the arguments: then it cannot be tuned.
@@ -171,13 +173,13 @@ def subject(function: Function, source: Source, contents: Contents, name: str = 
     return ProgramSubject(function, source, contents, key, dict(sorted(sizes.items())), name)
 
 
-def subject_at(function: Function, source: Source, sizes: Mapping[str, int], name: str) -> ProgramSubject:
+def subject_at(function: DeclarativeFunction, source: SourceText, sizes: Mapping[str, int], name: str) -> ProgramSubject:
     """The subject that a program is at these lengths; type variables are float32.
 
     :raises ValidationError: if there is no such length.
     """
-    _, contents = examine(function, source, shape_arguments(function, sizes))
-    return subject(function, source, contents, name)
+    _, contents = examine_arguments(function, source, shape_arguments(function, sizes))
+    return program_subject(function, source, contents, name)
 
 
 def subject_of(key: str, sizes: Mapping[str, int]) -> ProgramSubject:
@@ -187,47 +189,49 @@ def subject_of(key: str, sizes: Mapping[str, int]) -> ProgramSubject:
     """
     from feinsum.languages.declarative import read
 
-    source = Source(key.removeprefix(MARK).replace(_LINE, "\n"))
+    source = SourceText(key.removeprefix(MARK).replace(_LINE, "\n"))
     (function,), _ = read(source, strict=False)
     return subject_at(function, source, sizes, "program")
 
 
-def program_of(lowered: Lowered, inputs: Sequence[str]) -> Program:
+def program_of(lowered: Lowered, inputs: Sequence[str]) -> KernelProgram:
     """Kernels of steps as one program, whose results are called alike whatever was chosen."""
     kinds = dict.fromkeys(inputs, "input") | dict.fromkeys(lowered.results, "output")
-    names = {name: name for name in lowered.arrays} | dict(zip(lowered.results, _result_names(lowered), strict=True))
+    names = {name: name for name in lowered.arrays} | dict(
+        zip(lowered.results, _lowered_result_names(lowered), strict=True)
+    )
     launched = [
         (lowered.texts[number], [called.get(name, name) for name in lowered.texts[number].arrays])
-        for _, numbers, called in in_order(lowered.steps, lowered.kernels, {})
+        for _, numbers, called in steps_in_order(lowered.steps, lowered.kernels, {})
         for number in numbers
     ]
     used = {name for _, arrays in launched for name in arrays}
     arguments = tuple(
-        Argument(names[name], kinds.get(name, "scratch"), _stored(dtype), shape)
+        KernelArgument(names[name], kinds.get(name, "scratch"), _stored_dtype(dtype), shape)
         for name, (shape, dtype) in lowered.arrays.items()
         if name in used or name in kinds
     )
     launches = tuple(
-        Launch(text.name, tuple(names[name] for name in arrays), (text.groups,), (text.work_items,))
+        KernelLaunch(text.name, tuple(names[name] for name in arrays), (text.groups,), (text.work_items,))
         for text, arrays in launched
     )
-    return Program(together(lowered.texts), arguments, launches)
+    return KernelProgram(join_sources(lowered.texts), arguments, launches)
 
 
-def _result_names(lowered: Lowered) -> list[str]:
+def _lowered_result_names(lowered: Lowered) -> list[str]:
     return [f"result {count}" for count in range(len(lowered.results))]
 
 
-def _stored(dtype: str) -> str:
+def _stored_dtype(dtype: str) -> str:
     return "uint8" if dtype == "bool" else numpy_type(dtype).name
 
 
 def _lowered(subject: ProgramSubject, taken: Mapping[str, int], profile: DeviceProfile) -> Lowered:
     """The program with all of its sums, none of which is left to :func:`feinsum.generate`."""
-    return lower(subject.function, subject.source, subject.contents, taken, profile, einsums=False)
+    return lower_program(subject.function, subject.source, subject.contents, taken, profile, einsums=False)
 
 
-def _space(parameters: Mapping[str, tuple[int | str, ...]]) -> TransformSpace:
+def _choice_space(parameters: Mapping[str, tuple[int | str, ...]]) -> TransformSpace:
     """The space of a program: a point for all that it leaves open.  Building tells which of them cannot be made."""
     return TransformSpace(
         name=SPACE,
@@ -244,8 +248,8 @@ def _no_kernel(*_: Any, **__: Any) -> Any:
     raise TransformError("the space of a program transforms no kernel")
 
 
-def _numbers(choice: Choice, lengths: Machine) -> tuple[int, ...]:
-    assert isinstance(choice.node, syntax.Call)
+def _choice_numbers(choice: OpenChoice, lengths: ExpressionInterpreter) -> tuple[int, ...]:
+    assert isinstance(choice.node, syntax.DeclarativeCall)
     given = [lengths.integer(item) for item in getattr(choice.node.arguments[-1].value, "items", ())]
     return tuple(dict.fromkeys(given)) or numbers_for(lengths.integer(choice.node.arguments[0].value))
 
@@ -256,7 +260,7 @@ def _operations(term: Term) -> int:
         rounds = int(term.count.value)
         return sum(map(_operations, term.first)) + rounds * sum(map(_operations, term.following))
     own = 1 if isinstance(term, Apply) and term.function != "cast" and term.dtype in ("f32", "f64") else 0
-    below = sum(_operations(child) for child in children(term))
+    below = sum(_operations(child) for child in subterms(term))
     return prod(v.extent for v in term.variables) * (below + 1) if isinstance(term, Reduce) else own + below
 
 
@@ -270,13 +274,13 @@ class ProgramCase(Case):
         self._subject, self._device, self._seed = subject, device, seed
         lengths = {**dict(subject.contents.lengths), **{n: v for n, (word, v) in subject.contents.numbers if word == "int"}}
         numbers = {n: value for n, (_, value) in subject.contents.numbers}
-        arguments = sample_arguments(subject.function, lengths, seed, numbers)
+        arguments = declarative_samples(subject.function, lengths, seed, numbers)
         typed = {n: np.asarray(arguments[n]).astype(numpy_type(dtype)) for n, _, dtype in subject.contents.shapes}
         self._arguments = {**arguments, **typed}
         plain = subject._plain
         results = {
-            name: (plain.arrays[own][0], np.dtype(_stored(plain.arrays[own][1])))
-            for name, own in zip(_result_names(plain), plain.results, strict=True)
+            name: (plain.arrays[own][0], np.dtype(_stored_dtype(plain.arrays[own][1])))
+            for name, own in zip(_lowered_result_names(plain), plain.results, strict=True)
         }
         super().__init__(device.queue, typed, results, {}, "even")
 
@@ -294,18 +298,18 @@ class ProgramCase(Case):
 
     def _interpreted(self) -> list[np.ndarray[Any, Any]]:
         with np.errstate(all="ignore"):
-            found = execute(self._subject.function, self._subject.source, self._arguments)
+            found = execute_program(self._subject.function, self._subject.source, self._arguments)
         return list(found) if isinstance(found, tuple) else [found]
 
     def _computed(self) -> list[np.ndarray[Any, Any]]:
         """The results of kernels in which every element is computed for itself."""
-        from feinsum.compile.executable import build
+        from feinsum.compile.executable import build_executable
 
         subject = self._subject
-        lowered = lower(
+        lowered = lower_program(
             subject.function, subject.source, subject.contents, {}, self._device.profile, einsums=False, plain=True
         )
-        executable = build(self._device.context, program_of(lowered, list(self._inputs)))
+        executable = build_executable(self._device.context, program_of(lowered, list(self._inputs)))
         buffers = {**self.upload(), **self.outputs(), **executable.scratch(self._device.context, {})}
         executable.enqueue(self.queue, buffers, {})
         return [self.fetch(name, buffers[name]) for name in self._results]
@@ -347,7 +351,7 @@ def _reference(value: np.ndarray[Any, Any]) -> Reference:
 
 
 @dataclass(frozen=True)
-class Known:
+class RecordedChoices:
     """The choices that records make for a program.
 
     :ivar words: whose record it is, for :meth:`feinsum.languages.building.Built.explain`.
@@ -359,23 +363,23 @@ class Known:
     exact: bool
 
 
-def look_up(subject: ProgramSubject, stores: Stores, profile: DeviceProfile) -> Known | None:
+def look_up(subject: ProgramSubject, stores: Stores, profile: DeviceProfile) -> RecordedChoices | None:
     """The best configuration that is known at the lengths of a program, or else at the nearest ones."""
     spaces = ((SPACE, VERSION),)
     found = best_known(stores, subject.key, subject.sizes, profile.id, profile.driver, spaces)
     words, exact = "by its record", found is not None
     if found is None:
         others = stores.winners(einsum_key=subject.key, device=profile.id, driver=profile.driver, spaces=spaces)
-        found = min(others, key=lambda r: _distance(r.sizes, subject.sizes), default=None)
+        found = min(others, key=lambda r: _length_distance(r.sizes, subject.sizes), default=None)
         if found is not None:
             words = f"by the record of {' '.join(f'{name}={length}' for name, length in found.sizes.items())}"
     if found is None or set(found.configuration) != set(subject.parameters):
         return None
     time = "" if found.median_s is None else f", {1e3 * found.median_s:.4g} ms"
     said = f"; {found.message}" if found.message else ""  # the verdict of the final
-    return Known(found.configuration, f"{words}{time}{said}", exact)
+    return RecordedChoices(found.configuration, f"{words}{time}{said}", exact)
 
 
-def _distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
+def _length_distance(a: Mapping[str, int], b: Mapping[str, int]) -> float:
     """The distance of lengths, by their factors."""
     return sum(abs(math.log(a[name] / b[name])) if name in a else math.inf for name in b)

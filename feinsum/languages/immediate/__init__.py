@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.languages.diagnostics import Diagnostic, Findings
 from feinsum.languages.immediate.initialized import check_initialized
-from feinsum.languages.immediate.notation import Notation
+from feinsum.languages.immediate.notation import ImmediateNotation
 from feinsum.languages.immediate.printing import show
-from feinsum.languages.immediate.reading import read as _read
-from feinsum.languages.immediate.resolve import resolve
+from feinsum.languages.immediate.reading import read_functions as _read
+from feinsum.languages.immediate.resolve import resolve_names
 from feinsum.languages.immediate.rules import WAYS_OUT
-from feinsum.languages.immediate.syntax import Function, Parameter
-from feinsum.languages.source import Source
+from feinsum.languages.immediate.syntax import ImmediateFunction, ImmediateParameter
+from feinsum.languages.source import SourceText
 
 if TYPE_CHECKING:
     from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
@@ -25,50 +25,54 @@ if TYPE_CHECKING:
 __all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
-def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
+def read(source: SourceText, strict: bool) -> tuple[tuple[ImmediateFunction, ...], tuple[Diagnostic, ...]]:
     """The functions of a text, checked, and its warnings.
 
     :raises LanguageError: with all that is wrong with it.
     """
     findings = Findings(source, WAYS_OUT)
-    notation = Notation(findings, strict)
-    found = [resolve(reading, notation) for reading in _read(source, findings, strict)]
+    notation = ImmediateNotation(findings, strict)
+    found = [resolve_names(reading, notation) for reading in _read(source, findings, strict)]
     for one in found:
         check_initialized(one, findings)
     findings.raise_errors()
     return tuple(one.function for one in found), findings.warnings
 
 
-def signature(function: Function) -> Signature[Parameter]:
+def signature(function: ImmediateFunction) -> Signature[ImmediateParameter]:
     """What a function takes."""
     from feinsum.languages.immediate.arguments import signature as found
 
     return found(function)
 
 
-def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
+def build(function: ImmediateFunction, source: SourceText, request: BuildRequest) -> ProgramRunner:
     """A function made ready for a device; see :func:`feinsum.build`."""
-    from feinsum.languages.immediate.kernels import build as _build
+    from feinsum.languages.immediate.kernels import build_immediate as _build
 
     return _build(function, source, request)
 
 
 def interpret(
-    function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
+    function: ImmediateFunction,
+    source: SourceText,
+    arguments: Mapping[str, Any],
+    count: int | None,
+    sizes: Mapping[str, Any],
 ) -> Any:
     """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
     from feinsum.languages.calling.arguments import refuse_keywords
-    from feinsum.languages.immediate.interpreting import execute
+    from feinsum.languages.immediate.interpreting import execute_function
 
     refuse_keywords(sizes)
-    return execute(function, arguments, count)
+    return execute_function(function, arguments, count)
 
 
 def sample_arguments(
-    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+    function: ImmediateFunction, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
-    from feinsum.languages.immediate.samples import sample_arguments as sample
+    from feinsum.languages.immediate.samples import immediate_samples as sample
 
     return sample(function, sizes, seed, count, given)
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.diagnostics import Findings
-from feinsum.languages.immediate.resolved import Action, Loop, Resolved, Step
-from feinsum.languages.immediate.syntax import Name
-from feinsum.languages.immediate.views import Root, Variable, View
+from feinsum.languages.immediate.resolved import Action, Loop, Resolved, ViewUpdate
+from feinsum.languages.immediate.syntax import ImmediateName
+from feinsum.languages.immediate.views import ImmediateView, IntegerVariable, Root
 
 _MOST_TRIPS: Final = 256
 """Of nested loops together."""
@@ -32,16 +32,18 @@ class _Follower:
     def __init__(self, findings: Findings) -> None:
         self._findings = findings
         self._written: dict[Root, Any] = {}
-        self._said: set[tuple[Name, int]] = set()
+        self._said: set[tuple[ImmediateName, int]] = set()
 
-    def follow(self, actions: tuple[Action, ...], values: Mapping[Variable, int], budget: int, depth: int = 0) -> None:
+    def follow(
+        self, actions: tuple[Action, ...], values: Mapping[IntegerVariable, int], budget: int, depth: int = 0
+    ) -> None:
         for action in actions:
-            if isinstance(action, Step):
+            if isinstance(action, ViewUpdate):
                 self._step(action, values)
             elif isinstance(action, Loop):
                 self._loop(action, values, budget, depth + 1)
 
-    def _loop(self, loop: Loop, values: Mapping[Variable, int], budget: int, depth: int) -> None:
+    def _loop(self, loop: Loop, values: Mapping[IntegerVariable, int], budget: int, depth: int) -> None:
         trips = loop.variable.values
         if len(trips) > budget:
             # the variable has no value, so what depends on it is taken for everything
@@ -53,7 +55,7 @@ class _Follower:
                 del self._written[root]
             self.follow(loop.body, {**values, loop.variable: value}, budget // len(trips), depth)
 
-    def _step(self, step: Step, values: Mapping[Variable, int]) -> None:
+    def _step(self, step: ViewUpdate, values: Mapping[IntegerVariable, int]) -> None:
         update = step.update
         if update.alpha != 0:
             for name, view in zip(update.operands, step.operands, strict=True):
@@ -62,13 +64,13 @@ class _Follower:
             self._read(update.result, step.result, values)
         self._write(step.result, values)
 
-    def _mask(self, view: View) -> Any:
+    def _mask(self, view: ImmediateView) -> Any:
         shape = view.root.type.shape
         if view.root.kind != "alloca" or math.prod(shape) > _MOST_ELEMENTS:
             return None
         return self._written.setdefault(view.root, np.zeros(shape, bool))
 
-    def _read(self, name: Name, view: View, values: Mapping[Variable, int]) -> None:
+    def _read(self, name: ImmediateName, view: ImmediateView, values: Mapping[IntegerVariable, int]) -> None:
         mask, box = self._mask(view), _box(view, values)
         if mask is None or box is None or mask[box].all() or (name, name.span.start) in self._said:
             return
@@ -77,13 +79,13 @@ class _Follower:
         some = "some of it was" if mask[box].any() else "it was"
         self._findings.error("alloca-unwritten", name.span, f"{name} is read before {some} written", [note])
 
-    def _write(self, view: View, values: Mapping[Variable, int]) -> None:
+    def _write(self, view: ImmediateView, values: Mapping[IntegerVariable, int]) -> None:
         mask, box = self._mask(view), _box(view, values)
         if mask is not None:
             mask[... if box is None else box] = True
 
 
-def _box(view: View, values: Mapping[Variable, int]) -> tuple[slice, ...] | None:
+def _box(view: ImmediateView, values: Mapping[IntegerVariable, int]) -> tuple[slice, ...] | None:
     """The indices of a root that a view is; None if only a call knows."""
     box = []
     for bounds in view.bounds:

@@ -11,63 +11,63 @@ from typing import Any
 import numpy as np
 
 from feinsum.errors import ValidationError
-from feinsum.languages.immediate.arguments import bind, instances, signature
+from feinsum.languages.immediate.arguments import bind_parameters, instances, signature
 from feinsum.languages.immediate.syntax import (
     Alloca,
     Fixed,
     For,
-    Function,
     GetWorkItem,
+    ImmediateFunction,
+    ImmediateUpdate,
     Instruction,
     Subview,
-    Update,
 )
-from feinsum.languages.immediate.types import Memref
+from feinsum.languages.immediate.types import ImmediateMemref
 
 _HIGHER = {"f": np.float64, "d": np.longdouble}
 
 
-def execute(function: Function, arguments: Mapping[str, Any], count: int | None = None) -> Any:
+def execute_function(function: ImmediateFunction, arguments: Mapping[str, Any], count: int | None = None) -> Any:
     """Execute a function for every work-item; see :meth:`feinsum.Program.interpret`."""
     own = signature(function)
-    bound = bind(own, arguments)
+    bound = bind_parameters(own, arguments)
     for item in range(instances(function, bound, count)):
         values: dict[str, Any] = {one.parameter.name.text: one.value for one in bound}
-        _region(function.body, values, item)
+        _execute_region(function.body, values, item)
     return own.written_among(arguments)
 
 
-def _region(body: tuple[Instruction, ...], outside: Mapping[str, Any], item: int) -> None:
+def _execute_region(body: tuple[Instruction, ...], outside: Mapping[str, Any], item: int) -> None:
     values = dict(outside)
     for instruction in body:
         match instruction:
             case Alloca(result, type_):
                 values[result.text] = _poisoned(type_)
             case GetWorkItem(result, operand, offset):
-                values[result.text] = _part(values[operand.text], item + (values[offset[1].text] if offset else 0))
+                values[result.text] = _view_part(values[operand.text], item + (values[offset[1].text] if offset else 0))
             case Subview(result, operand, entries):
-                values[result.text] = _part(values[operand.text], [_index(e, values) for e in entries])
-            case Update():
-                update(instruction, [values[name.text] for name in (*instruction.operands, instruction.result)])
+                values[result.text] = _view_part(values[operand.text], [_index_value(e, values) for e in entries])
+            case ImmediateUpdate():
+                execute_update(instruction, [values[name.text] for name in (*instruction.operands, instruction.result)])
             case For():
                 for value in range(instruction.start, instruction.stop):
-                    _region(instruction.body, {**values, instruction.variable.text: value}, item)
+                    _execute_region(instruction.body, {**values, instruction.variable.text: value}, item)
 
 
 def _poisoned(type_: Any) -> Any:
-    assert isinstance(type_, Memref)
+    assert isinstance(type_, ImmediateMemref)
     poison = type_.element.greatest if type_.element.is_integer else np.nan
     return np.full(type_.shape, poison, type_.element.dtype)
 
 
-def _part(tensor: Any, index: Any) -> Any:
+def _view_part(tensor: Any, index: Any) -> Any:
     """A view, also of one element."""
     if isinstance(tensor, list):
         return tensor[index]
     return tensor[(*(index if isinstance(index, list) else [index]), ...)]
 
 
-def _index(entry: Any, values: Mapping[str, Any]) -> Any:
+def _index_value(entry: Any, values: Mapping[str, Any]) -> Any:
     if not isinstance(entry, Fixed):
         return slice(entry.start, entry.stop)
     value = entry.at if isinstance(entry.at, int) else values[entry.at.text]
@@ -76,7 +76,7 @@ def _index(entry: Any, values: Mapping[str, Any]) -> Any:
     return value
 
 
-def update(instruction: Update, tensors: list[Any]) -> None:
+def execute_update(instruction: ImmediateUpdate, tensors: list[Any]) -> None:
     """``C := alpha einsum(operands) + beta C``, in place; what has a factor of 0 is not read."""
     *operands, result = tensors
     higher = _HIGHER.get(result.dtype.char, result.dtype.type)

@@ -13,24 +13,24 @@ from feinsum.errors import ValidationError
 from feinsum.languages.calling.arguments import refuse_keywords
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
 from feinsum.languages.diagnostics import Findings
-from feinsum.languages.immediate.arguments import bind, instances, signature
-from feinsum.languages.immediate.memory import arguments_in, lay_out, roots
-from feinsum.languages.immediate.notation import Notation
-from feinsum.languages.immediate.plan import Contraction, Plan, Repeat, Unit, Wish, as_written
+from feinsum.languages.immediate.arguments import bind_parameters, instances, signature
+from feinsum.languages.immediate.function_plan import FunctionPlan, HostLoop, PlannedContraction, Unit, Wish, as_written
+from feinsum.languages.immediate.memory import arguments_in, lay_out, tensors_of_units
+from feinsum.languages.immediate.notation import ImmediateNotation
 from feinsum.languages.immediate.printing import show_instruction
 from feinsum.languages.immediate.raising import raised
 from feinsum.languages.immediate.reading import Reading
 from feinsum.languages.immediate.repeated import Repeated
-from feinsum.languages.immediate.resolve import resolve
-from feinsum.languages.immediate.running import Runner
-from feinsum.languages.immediate.syntax import Function
-from feinsum.languages.source import Source
+from feinsum.languages.immediate.resolve import resolve_names
+from feinsum.languages.immediate.running import UnitRunner
+from feinsum.languages.immediate.syntax import ImmediateFunction
+from feinsum.languages.source import SourceText
 
 
-def plan_of(function: Function, route: str = "auto") -> Plan:
+def plan_function(function: ImmediateFunction, route: str = "auto") -> FunctionPlan:
     """The plan of a function: one einsum for each instruction on the route ``"general"``, else as few as can be."""
-    notation = Notation(Findings(Source("")), strict=False)
-    plan = as_written(resolve(Reading(function, frozenset()), notation))
+    notation = ImmediateNotation(Findings(SourceText("")), strict=False)
+    plan = as_written(resolve_names(Reading(function, frozenset()), notation))
     return plan if route == "general" else raised(plan)
 
 
@@ -42,12 +42,16 @@ class ImmediateKernel:
 
     sizes: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, function: Function, source: Source, request: BuildRequest) -> None:
+    def __init__(self, function: ImmediateFunction, source: SourceText, request: BuildRequest) -> None:
         self.function, self._source, self._device = function, source, request.device
         self.route = "general" if request.route == "general" else "einsum"
-        self.plan = plan_of(function, request.route)
-        self._runner = Runner(request, self.plan.is_batched)
-        self._signature, self._roots, self._numbers = signature(function), roots(self.plan.units), arguments_in(self.plan)
+        self.plan = plan_function(function, request.route)
+        self._runner = UnitRunner(request, self.plan.is_batched)
+        self._signature, self._roots, self._numbers = (
+            signature(function),
+            tensors_of_units(self.plan.units),
+            arguments_in(self.plan),
+        )
         self._remarks: dict[str, str] = {}
         self._repeated = Repeated()
 
@@ -59,7 +63,7 @@ class ImmediateKernel:
         arguments, count, queue, wait_for, _ = call
         if not wait_for and (done := self._repeated.enqueue(arguments, count, queue, self._device.context)) is not None:
             return done
-        bound = bind(self._signature, arguments)
+        bound = bind_parameters(self._signature, arguments)
         items = instances(self.function, bound, count)
         _, events = queue_and_events(self._device, queue, wait_for)
         for event in events:
@@ -91,7 +95,7 @@ class ImmediateKernel:
         """
         if name not in (None, "written", "raised"):
             raise ValidationError(f"there is no pass {name!r}; there are 'written' and 'raised'")
-        plan = self.plan if name is None else plan_of(self.function, "general" if name == "written" else "auto")
+        plan = self.plan if name is None else plan_function(self.function, "general" if name == "written" else "auto")
         return "".join(f"{line}\n" for line in outline(plan.units))
 
     def explain(self) -> str:
@@ -107,16 +111,16 @@ class ImmediateKernel:
     def _lines(self, units: Sequence[Any], margin: str) -> list[str]:
         lines: list[str] = []
         for unit in units:
-            if isinstance(unit, Repeat):
+            if isinstance(unit, HostLoop):
                 lines.append(
                     f"{margin}for %{unit.variable.name} = {unit.variable.start} to {unit.variable.stop}, by the host"
                 )
                 lines += self._lines(unit.body, margin + "  ")
-            elif isinstance(unit, Contraction):
+            elif isinstance(unit, PlannedContraction):
                 lines += [margin + line for line in self._contraction(unit)]
         return lines
 
-    def _contraction(self, unit: Contraction) -> list[str]:
+    def _contraction(self, unit: PlannedContraction) -> list[str]:
         places = sorted({self._source.place(update.span).line for update in unit.sources if update.span.end})
         where = f"lines {', '.join(map(str, places))}: " if len(places) > 1 else f"line {places[0]}: " if places else ""
         lines = [f"{where}{formula(unit)}"]
@@ -141,7 +145,7 @@ class ImmediateKernel:
         return f"  {'ignored' if why else 'obeyed '}   {wish.mark}{where}{': ' if why else ''}{why}"
 
 
-def formula(unit: Contraction) -> str:
+def formula(unit: PlannedContraction) -> str:
     """The formula of a contraction, in the indices of the language."""
     beta = "" if unit.beta == 0 else " + C" if unit.beta == 1 else f" + {unit.beta!r} C"
     factor = "" if unit.alpha == 1 else f"{unit.alpha!r} "
@@ -151,16 +155,16 @@ def formula(unit: Contraction) -> str:
 def outline(units: Sequence[Unit], margin: str = "") -> Iterator[str]:
     """A line for each einsum, loop and barrier."""
     for unit in units:
-        if isinstance(unit, Contraction):
+        if isinstance(unit, PlannedContraction):
             yield f"{margin}{formula(unit)}"
-        elif isinstance(unit, Repeat):
+        elif isinstance(unit, HostLoop):
             yield f"{margin}for %{unit.variable.name} = {unit.variable.start} to {unit.variable.stop}"
             yield from outline(unit.body, margin + "    ")
         else:
             yield f"{margin}barrier"
 
 
-def build(function: Function, source: Source, request: BuildRequest) -> ImmediateKernel:
+def build_immediate(function: ImmediateFunction, source: SourceText, request: BuildRequest) -> ImmediateKernel:
     """See :func:`feinsum.build`.
 
     :raises ValidationError: if indices are to be checked.

@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Layout:
+class ContractionLayout:
     """The layout in which an array with some letters is given to a kernel.
 
     :ivar letters: in the order in which the axes lie in memory, slowest first; groups are one letter.
@@ -46,7 +46,7 @@ def is_contiguous(value: Any, order: Sequence[int]) -> bool:
     return bool(value.transpose(tuple(order)).flags.c_contiguous) if len(order) else True
 
 
-def make_layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str]) -> Layout:
+def make_layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str]) -> ContractionLayout:
     """The layout of an array whose axes are put into this order, and then have these letters."""
     plain = None if order == tuple(range(len(order))) else order
     axes, names, k = [], "", 0
@@ -56,7 +56,7 @@ def make_layout(order: tuple[int, ...], letters: str, groups: Mapping[str, str])
         axes.append(tuple(range(k, k + len(sequence))))
         names += group
         k += len(sequence)
-    return Layout(names, plain, tuple(axes) if len(axes) < len(letters) else None)
+    return ContractionLayout(names, plain, tuple(axes) if len(axes) < len(letters) else None)
 
 
 def find_groups(wanted: Sequence[str], terms: Sequence[str], contiguous: Sequence[bool]) -> dict[str, str]:

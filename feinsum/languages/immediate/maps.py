@@ -32,7 +32,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Indices:
+class OperandIndices:
     """The indices of one operand, the fastest one first."""
 
     marks: tuple[Mark, ...] = ()
@@ -42,7 +42,7 @@ class Indices:
     def letters(self) -> str:
         """Without marks.
 
-        >>> indices("i(jn)[k]").letters
+        >>> parse_indices("i(jn)[k]").letters
         'ijnk'
         """
         return "".join(mark.letters for mark in self.marks)
@@ -68,12 +68,12 @@ class IndexMap:
     :ivar inputs: one or two.
     """
 
-    inputs: tuple[Indices, ...]
-    output: Indices
+    inputs: tuple[OperandIndices, ...]
+    output: OperandIndices
     span: Span = field(default=Span(0, 0), compare=False)
 
     @property
-    def terms(self) -> tuple[Indices, ...]:
+    def terms(self) -> tuple[OperandIndices, ...]:
         """All of them, the result last."""
         return (*self.inputs, self.output)
 
@@ -101,20 +101,20 @@ class IndexMap:
         return f"{{{', '.join(map(str, self.inputs))} to {self.output}}}"
 
 
-def indices(text: str) -> Indices:
+def parse_indices(text: str) -> OperandIndices:
     """Indices from their text, which is right.
 
-    >>> str(indices("i(jn)[k]")), str(indices(""))
+    >>> str(parse_indices("i(jn)[k]")), str(parse_indices(""))
     ('i(jn)[k]', '_')
     """
     kinds = {"": "", "[": "loop", "(": "fuse"}
     found = re.findall(r"([\[(]?)([A-Za-z]+)[\])]?", text)
-    return Indices(tuple(Mark(x, kinds[sign]) for sign, run in found for x in ([run] if sign else run)))
+    return OperandIndices(tuple(Mark(x, kinds[sign]) for sign, run in found for x in ([run] if sign else run)))
 
 
 def index_map(inputs: Iterable[str], output: str) -> IndexMap:
     """A map from the texts of its terms."""
-    return IndexMap(tuple(map(indices, inputs)), indices(output))
+    return IndexMap(tuple(map(parse_indices, inputs)), parse_indices(output))
 
 
 Complain = Callable[[Span, str], None]
@@ -131,8 +131,8 @@ def read_map(text: str, start: int, complain: Complain) -> IndexMap:
     left, right = tokens[:to], tokens[to + 1 :]
     commas = [-1, *(k for k, (word, _) in enumerate(left) if word == ","), len(left)]
     arrow = tokens[to][1]
-    inputs = [_read(left[a + 1 : b], arrow, complain) for a, b in pairwise(commas)]
-    return IndexMap(tuple(inputs), _read(right, start + len(text) - 1, complain), Span(start, start + len(text)))
+    inputs = [_read_term(left[a + 1 : b], arrow, complain) for a, b in pairwise(commas)]
+    return IndexMap(tuple(inputs), _read_term(right, start + len(text) - 1, complain), Span(start, start + len(text)))
 
 
 def _the_arrow(tokens: list[tuple[str, int]], candidates: list[int]) -> int:
@@ -141,14 +141,14 @@ def _the_arrow(tokens: list[tuple[str, int]], candidates: list[int]) -> int:
     return (fine or candidates)[0]
 
 
-def _read(tokens: list[tuple[str, int]], end: int, complain: Complain) -> Indices:
+def _read_term(tokens: list[tuple[str, int]], end: int, complain: Complain) -> OperandIndices:
     """One term; `end` is where it would stand if it is not there."""
     if not tokens:
         complain(Span(end, end + 1), "an operand has no indices here; one of order 0 is written '_'")
-        return Indices()
+        return OperandIndices()
     span = Span(tokens[0][1], tokens[-1][1] + len(tokens[-1][0]))
     if [word for word, _ in tokens] == [NO_INDICES]:
-        return Indices((), span)
+        return OperandIndices((), span)
     marks: list[Mark] = []
     opened: tuple[str, int] | None = None
     letters = ""
@@ -157,7 +157,7 @@ def _read(tokens: list[tuple[str, int]], end: int, complain: Complain) -> Indice
         if word in ("[", "(") and opened is None:
             opened, letters = (word, place), ""
         elif opened is not None and word == {"[": "]", "(": ")"}[opened[0]]:
-            marks += _mark(opened, letters, Span(opened[1], here.end), complain)
+            marks += _parse_mark(opened, letters, Span(opened[1], here.end), complain)
             opened = None
         elif word.isascii() and word.isalpha():
             letters += word
@@ -167,10 +167,10 @@ def _read(tokens: list[tuple[str, int]], end: int, complain: Complain) -> Indice
             complain(here, f"{word!r} is no index: indices are letters, [k] is looped over, (jn) are treated as one")
     if opened is not None:
         complain(Span(opened[1], opened[1] + 1), f"'{opened[0]}' is not closed")
-    return Indices(tuple(marks), span)
+    return OperandIndices(tuple(marks), span)
 
 
-def _mark(opened: tuple[str, int], letters: str, span: Span, complain: Complain) -> list[Mark]:
+def _parse_mark(opened: tuple[str, int], letters: str, span: Span, complain: Complain) -> list[Mark]:
     if not letters:
         complain(span, "there is no index between these brackets")
         return []

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feinsum.generate.looping import divided
-from feinsum.languages.immediate.maps import IndexMap, Indices, Mark
+from feinsum.generate.looping import divided_indices
+from feinsum.languages.immediate.maps import IndexMap, Mark, OperandIndices
 from feinsum.space import Instance, TransformSpace
 
 
@@ -37,7 +37,7 @@ class Marks:
 
 def marks_of(here: Instance, space: TransformSpace, configuration: Mapping[str, Any]) -> Marks | None:
     """The marks of a configuration: its treatment of an einsum's indices, in its letters; None if that is not known."""
-    roles, found = space.roles(here.einsum), divided(here, space, configuration)
+    roles, found = space.roles(here.einsum), divided_indices(here, space, configuration)
     if roles is None or found is None:
         return None
     groups = ("".join(roles.indices[x] for x in group) for group in space.fused(here.problem(space), configuration))
@@ -55,11 +55,11 @@ def marked(inputs: Sequence[str], output: str, marks: Marks) -> IndexMap:
 
     :param inputs: the indices of each operand, the fastest one first, as in `output`.
     """
-    plain = IndexMap(tuple(_indices(term, (), "") for term in inputs), _indices(output, (), ""))
+    plain = IndexMap(tuple(_marked_indices(term, (), "") for term in inputs), _marked_indices(output, (), ""))
     terms = (*inputs, output)
     groups = [group[::-1] for group in marks.fused if _may_be_one(group[::-1], plain, terms)]
     looped = "".join(x for x in marks.looped if not any(x in group for group in groups))
-    shown = [_indices(term, groups, looped) for term in terms]
+    shown = [_marked_indices(term, groups, looped) for term in terms]
     return IndexMap(tuple(shown[:-1]), shown[-1])
 
 
@@ -69,7 +69,7 @@ def _may_be_one(group: str, plain: IndexMap, terms: Sequence[str]) -> bool:
     return len(classes) == 1 and "common" not in classes and all(group in term for term in terms if set(group) & set(term))
 
 
-def _indices(term: str, groups: Sequence[str], looped: str) -> Indices:
+def _marked_indices(term: str, groups: Sequence[str], looped: str) -> OperandIndices:
     """The indices of a term with these marks."""
     found: list[Mark] = []
     k = 0
@@ -77,4 +77,4 @@ def _indices(term: str, groups: Sequence[str], looped: str) -> Indices:
         run = next((group for group in groups if term.startswith(group, k)), term[k])
         found.append(Mark(run, "fuse" if len(run) > 1 else "loop" if run in looped else ""))
         k += len(run)
-    return Indices(tuple(found))
+    return OperandIndices(tuple(found))

@@ -11,14 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.languages.immediate.arguments import Bound
-from feinsum.languages.immediate.plan import At, Contraction, Plan, Range, Repeat, Term, Unit
-from feinsum.languages.immediate.types import Group
-from feinsum.languages.immediate.views import Root, Variable
+from feinsum.languages.immediate.arguments import BoundParameter
+from feinsum.languages.immediate.function_plan import (
+    At,
+    FunctionPlan,
+    HostLoop,
+    PlannedContraction,
+    Range,
+    TensorTerm,
+    Unit,
+)
+from feinsum.languages.immediate.types import MemrefGroup
+from feinsum.languages.immediate.views import IntegerVariable, Root
 
 
 @dataclass
-class Memory:
+class CallMemory:
     """The arrays of one call.
 
     :ivar arrays: by root; those of items have one axis more in front.
@@ -32,7 +40,7 @@ class Memory:
     sample: Any = None
     """Some array of the call."""
 
-    def part(self, term: Term, values: Mapping[Variable, int], batched: bool) -> Any:
+    def part(self, term: TensorTerm, values: Mapping[IntegerVariable, int], batched: bool) -> Any:
         """The part of an array that a term is, without its axes of one value."""
         array = self.arrays[term.root]
         index: list[Any] = [slice(None)] if batched else []
@@ -42,39 +50,39 @@ class Memory:
                 index.append(slice(entry.low, entry.high))
                 plain = plain and entry.length == length
             else:
-                index.append(_value(entry, values))
+                index.append(_entry_value(entry, values))
                 plain = False
         return array if plain else array[(*index, ...)] if isinstance(array, np.ndarray) else array[tuple(index)]
 
 
-def _value(entry: At, values: Mapping[Variable, int]) -> int:
+def _entry_value(entry: At, values: Mapping[IntegerVariable, int]) -> int:
     return entry.base + (0 if entry.variable is None else values[entry.variable])
 
 
-def roots(units: Sequence[Unit]) -> list[Root]:
+def tensors_of_units(units: Sequence[Unit]) -> list[Root]:
     """The tensors of units, in order of appearance."""
     found: dict[Root, None] = {}
     for unit in units:
-        if isinstance(unit, Repeat):
-            found |= dict.fromkeys(roots(unit.body))
-        elif isinstance(unit, Contraction):
+        if isinstance(unit, HostLoop):
+            found |= dict.fromkeys(tensors_of_units(unit.body))
+        elif isinstance(unit, PlannedContraction):
             found |= dict.fromkeys(term.root for term in (*unit.terms, unit.result))
     return list(found)
 
 
-def arguments_in(plan: Plan) -> set[Variable]:
+def arguments_in(plan: FunctionPlan) -> set[IntegerVariable]:
     """The arguments that are indices."""
     entries = [entry for unit in plan.contractions() for term in (*unit.terms, unit.result) for entry in term.entries]
     variables = {entry.variable for entry in entries if isinstance(entry, At) and entry.variable is not None}
     return {variable for variable in variables if variable.start is None}
 
 
-def lay_out(tensors: Sequence[Root], bound: Sequence[Bound], count: int) -> Memory:
+def lay_out(tensors: Sequence[Root], bound: Sequence[BoundParameter], count: int) -> CallMemory:
     """The memory of a call; allocas are made as they are written.
 
-    :param tensors: the :func:`roots` of a plan.
+    :param tensors: the :func:`tensors_of_units` of a plan.
     """
-    memory = Memory(sample=next((array for one in bound for array in one.arrays), np.zeros(0)))
+    memory = CallMemory(sample=next((array for one in bound for array in one.arrays), np.zeros(0)))
     known = {one.parameter.name.text: one for one in bound}
     items: dict[str, Any] = {}
     for root in tensors:
@@ -83,18 +91,18 @@ def lay_out(tensors: Sequence[Root], bound: Sequence[Bound], count: int) -> Memo
         elif root.kind == "item":
             one = known[root.group]
             if root.group not in items:
-                items[root.group] = _items(one, memory)
+                items[root.group] = _item_array(one, memory)
             start = 0 if root.offset is None else known[root.offset.name].value
             whole = items[root.group]
             memory.arrays[root] = whole if start == 0 and len(whole) == count else whole[start : start + count]
     return memory
 
 
-def _items(one: Bound, memory: Memory) -> Any:
+def _item_array(one: BoundParameter, memory: CallMemory) -> Any:
     """The items of a group as an array with an axis of items in front."""
     if not isinstance(one.value, list):
         return one.value
-    assert isinstance(one.parameter.type, Group)
+    assert isinstance(one.parameter.type, MemrefGroup)
     item = one.parameter.type.memref
     gathered = np.stack(one.value) if one.value else np.zeros((0, *item.shape), item.element.dtype)
     memory.remarks[one.name] = f"{one.name} is gathered, for its items lie anywhere"

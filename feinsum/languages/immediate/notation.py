@@ -10,26 +10,26 @@ from feinsum.languages.diagnostics import Findings, Note, counted
 from feinsum.languages.immediate.maps import IndexMap, read_map
 from feinsum.languages.immediate.syntax import (
     Alloca,
-    Barrier,
     Fixed,
     For,
-    Function,
     GetWorkItem,
+    ImmediateFunction,
+    ImmediateName,
+    ImmediateParameter,
+    ImmediateSlice,
+    ImmediateUpdate,
     LifetimeStop,
-    Name,
-    Parameter,
-    Slice,
+    OrderBarrier,
     Subview,
-    Update,
 )
-from feinsum.languages.immediate.types import SCALARS, UNKNOWN, Group, Memref, Type, memref
+from feinsum.languages.immediate.types import SCALARS, UNKNOWN, ImmediateMemref, MemrefGroup, Type, immediate_memref
 from feinsum.languages.scanning import Action, Token
 from feinsum.languages.source import Span
 
 _GREATEST = 2**63 - 1
 
 
-class Notation:
+class ImmediateNotation:
     """Makes the parts of programs; `actions` are those of the grammar.
 
     :param strict: whether what the document writes against its own rules is an error.
@@ -52,15 +52,17 @@ class Notation:
         if abs(value) > _GREATEST:
             span = Span(token.start, token.end)
             fix = Note(f"write {-_GREATEST if token.text[0] == '-' else _GREATEST}")
-            self.findings.error("integer-range", span, f"{_short(token.text)} is not in [-2^63 + 1, 2^63 - 1]", [fix])
+            self.findings.error(
+                "integer-range", span, f"{_shortened_text(token.text)} is not in [-2^63 + 1, 2^63 - 1]", [fix]
+            )
             return 0
         return value
 
     # --- functions and types
 
-    def _on_function(self, parts: list[Any], start: int, end: int) -> Function:
+    def _on_function(self, parts: list[Any], start: int, end: int) -> ImmediateFunction:
         name, parameters, body = parts
-        return Function(name.text[1:], tuple(parameters), tuple(body), Span(name.start, name.end))
+        return ImmediateFunction(name.text[1:], tuple(parameters), tuple(body), Span(name.start, name.end))
 
     def _on_parameters(self, parts: list[Any], start: int, end: int) -> list[Any]:
         return parts
@@ -70,9 +72,9 @@ class Notation:
     _on_integers = _on_parameters
     _on_entries = _on_parameters
 
-    def _on_parameter(self, parts: list[Any], start: int, end: int) -> Parameter:
+    def _on_parameter(self, parts: list[Any], start: int, end: int) -> ImmediateParameter:
         token, (type_, _) = parts
-        return Parameter(_name(token), type_)
+        return ImmediateParameter(_token_name(token), type_)
 
     def _on_type(self, parts: list[Any], start: int, end: int) -> tuple[Type, Span]:
         return parts[0], Span(start, end)
@@ -94,18 +96,18 @@ class Notation:
                 self.findings.error("memref-length", Span(token.start, token.end), message, [Note("write 1")])
         if any(length < 1 for length in shape):
             return UNKNOWN
-        packed = memref(SCALARS[scalar.text], shape)
+        packed = immediate_memref(SCALARS[scalar.text], shape)
         strides = packed.strides if layout is None else self._strides(layout, packed, Span(start, end))
         if strides is None:
             return UNKNOWN
-        made = memref(packed.element, shape, strides)
+        made = immediate_memref(packed.element, shape, strides)
         if made.extent > _GREATEST:
             message = "a memref spans less than 2^63 elements"
             self.findings.error("memref-length", Span(start, end), message, [Note("divide it among work-items")])
             return UNKNOWN
         return made
 
-    def _strides(self, tokens: list[Token], packed: Memref, span: Span) -> tuple[int, ...] | None:
+    def _strides(self, tokens: list[Token], packed: ImmediateMemref, span: Span) -> tuple[int, ...] | None:
         strides = tuple(self.integer(token) for token in tokens)
         if len(strides) != packed.order:
             message = f"{counted(len(strides), 'stride')} for {counted(packed.order, 'index')}"
@@ -140,13 +142,13 @@ class Notation:
 
     def _on_group(self, parts: list[Any], start: int, end: int) -> Type:
         _, item, distance = parts
-        return Group(item, distance) if isinstance(item, Memref) else UNKNOWN
+        return MemrefGroup(item, distance) if isinstance(item, ImmediateMemref) else UNKNOWN
 
     # --- instructions
 
     def _on_assigned(self, parts: list[Any], start: int, end: int) -> Any:
         token, make = parts
-        return make(_name(token))
+        return make(_token_name(token))
 
     def _on_alloca(self, parts: list[Any], start: int, end: int) -> Any:
         ((type_, span),) = parts
@@ -154,32 +156,32 @@ class Notation:
 
     def _on_get_work_item(self, parts: list[Any], start: int, end: int) -> Any:
         operand, offset, (type_, span) = parts
-        return lambda name: GetWorkItem(name, _name(operand), offset, type_, span)
+        return lambda name: GetWorkItem(name, _token_name(operand), offset, type_, span)
 
     def _on_typed(self, parts: list[Any], start: int, end: int) -> Any:
-        return SCALARS[parts[0].text], _name(parts[1])
+        return SCALARS[parts[0].text], _token_name(parts[1])
 
     def _on_subview(self, parts: list[Any], start: int, end: int) -> Any:
         operand, entries, (source, _), (type_, span) = parts
-        return lambda name: Subview(name, _name(operand), tuple(entries), source, type_, Span(start, span.end), span)
+        return lambda name: Subview(name, _token_name(operand), tuple(entries), source, type_, Span(start, span.end), span)
 
     def _on_dynamic(self, parts: list[Any], start: int, end: int) -> Fixed:
-        return Fixed(_name(parts[1]), SCALARS[parts[0].text], Span(start, end))
+        return Fixed(_token_name(parts[1]), SCALARS[parts[0].text], Span(start, end))
 
     def _on_fixed(self, parts: list[Any], start: int, end: int) -> Fixed:
         return Fixed(self.integer(parts[0]), None, Span(start, end))
 
-    def _on_slice_both(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(self.integer(parts[0]), self.integer(parts[1]), Span(start, end))
+    def _on_slice_both(self, parts: list[Any], start: int, end: int) -> ImmediateSlice:
+        return ImmediateSlice(self.integer(parts[0]), self.integer(parts[1]), Span(start, end))
 
-    def _on_slice_from(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(self.integer(parts[0]), None, Span(start, end))
+    def _on_slice_from(self, parts: list[Any], start: int, end: int) -> ImmediateSlice:
+        return ImmediateSlice(self.integer(parts[0]), None, Span(start, end))
 
-    def _on_slice_to(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(None, self.integer(parts[0]), Span(start, end))
+    def _on_slice_to(self, parts: list[Any], start: int, end: int) -> ImmediateSlice:
+        return ImmediateSlice(None, self.integer(parts[0]), Span(start, end))
 
-    def _on_slice_all(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(None, None, Span(start, end))
+    def _on_slice_all(self, parts: list[Any], start: int, end: int) -> ImmediateSlice:
+        return ImmediateSlice(None, None, Span(start, end))
 
     def _on_comma(self, parts: list[Any], start: int, end: int) -> None:
         return None
@@ -191,39 +193,41 @@ class Notation:
             message = f"{token.text} is an integer; alpha and beta are numbers"
             self.findings.error("constant-form", span, message, [Note(f"write {fix}")])
             return float(fix), span
-        value = _number(token.text)
+        value = _parse_float(token.text)
         if not math.isfinite(value):
-            self.findings.error("float-range", span, f"{_short(token.text)} is not finite in double precision")
+            self.findings.error("float-range", span, f"{_shortened_text(token.text)} is not finite in double precision")
             return 0.0, span
         return value, span
 
     def _map(self, token: Token) -> IndexMap:
         return read_map(token.text, token.start, lambda span, what: self.findings.error("map-syntax", span, what))
 
-    def _on_binary(self, parts: list[Any], start: int, end: int) -> Update:
+    def _on_binary(self, parts: list[Any], start: int, end: int) -> ImmediateUpdate:
         opcode, map_, _, alpha, a, b, beta, c, *types = parts
         return self._update(opcode, map_, (alpha, beta), (a, b), c, types)
 
-    def _on_unary(self, parts: list[Any], start: int, end: int) -> Update:
+    def _on_unary(self, parts: list[Any], start: int, end: int) -> ImmediateUpdate:
         opcode, map_, _, alpha, a, beta, b, *types = parts
         return self._update(opcode, map_, (alpha, beta), (a,), b, types)
 
-    def _on_short(self, parts: list[Any], start: int, end: int) -> Update:
+    def _on_short(self, parts: list[Any], start: int, end: int) -> ImmediateUpdate:
         opcode, map_, _, alpha, a, b, *types = parts
         made = self._update(opcode, map_, (alpha, (1.0, Span(b.start, b.start))), (a,), b, types)
         message = f"axpby has two constants; of one alone beta is taken for 1: write {alpha[0]!r}, {a.text}, 1.0, {b.text}"
         self.lenient("lenient-axpby", alpha[1], message)
         return made
 
-    def _update(self, opcode: Token, map_: Token, constants: Any, operands: Any, result: Token, types: Any) -> Update:
+    def _update(
+        self, opcode: Token, map_: Token, constants: Any, operands: Any, result: Token, types: Any
+    ) -> ImmediateUpdate:
         (alpha, alpha_span), (beta, beta_span) = constants
-        return Update(
+        return ImmediateUpdate(
             opcode.text,  # type: ignore[arg-type]  # the grammar has these four
             self._map(map_),
             alpha,
-            tuple(map(_name, operands)),
+            tuple(map(_token_name, operands)),
             beta,
-            _name(result),
+            _token_name(result),
             tuple(type_ for type_, _ in types),
             Span(opcode.start, opcode.end),
             (alpha_span, beta_span),
@@ -233,20 +237,20 @@ class Notation:
     def _on_for_loop(self, parts: list[Any], start: int, end: int) -> For:
         scalar, variable, first, last, body = parts
         span = Span(scalar.start, last.end)
-        return For(SCALARS[scalar.text], _name(variable), self.integer(first), self.integer(last), tuple(body), span)
+        return For(SCALARS[scalar.text], _token_name(variable), self.integer(first), self.integer(last), tuple(body), span)
 
-    def _on_barrier(self, parts: list[Any], start: int, end: int) -> Barrier:
-        return Barrier(Span(start, end))
+    def _on_barrier(self, parts: list[Any], start: int, end: int) -> OrderBarrier:
+        return OrderBarrier(Span(start, end))
 
     def _on_lifetime_stop(self, parts: list[Any], start: int, end: int) -> LifetimeStop:
-        return LifetimeStop(_name(parts[0]), Span(start, end))
+        return LifetimeStop(_token_name(parts[0]), Span(start, end))
 
 
-def _name(token: Token) -> Name:
-    return Name(token.text[1:], Span(token.start, token.end))
+def _token_name(token: Token) -> ImmediateName:
+    return ImmediateName(token.text[1:], Span(token.start, token.end))
 
 
-def _number(text: str) -> float:
+def _parse_float(text: str) -> float:
     """A floating-point constant; ``inf`` if it is too large."""
     if "x" in text.lower():
         try:
@@ -256,5 +260,5 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _short(text: str) -> str:
+def _shortened_text(text: str) -> str:
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,8 +1,8 @@
 """Planning: an einsum as loops over matrix products, in the fewest operations and the cheapest orders of partial results.
 
 First indices of one operand alone are summed.  Then every set of operands is split in two in every way (dynamic programming
-over subsets); among the splits with the fewest operations the orders of partial results decide (:mod:`.orders`).  Of
-several outputs the trees are given (:mod:`.together`), and what one of them has made costs the others nothing.
+over subsets); among the splits with the fewest operations the orders of partial results decide (:mod:`.index_orders`).  Of
+several outputs the trees are given (:mod:`.joint_orders`), and what one of them has made costs the others nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from feinsum.errors import SubscriptError
-from feinsum.languages.immediate.orders import Cost, Costs, Node, Table, orders
+from feinsum.languages.immediate.index_orders import Cost, Costs, OrderNode, Table, index_orders
 
 MOST_OPERANDS: Final = 10
 """Every set of them is looked at: 59 049 splits of ten."""
@@ -55,7 +55,7 @@ class Planner:
     """
 
     def __init__(
-        self, expression: Expression, tree: Tree | None = None, made: Mapping[Operands, Node] | None = None
+        self, expression: Expression, tree: Tree | None = None, made: Mapping[Operands, OrderNode] | None = None
     ) -> None:
         self._e = expression
         self._costs = Costs(expression.lengths, expression.itemsize)
@@ -69,7 +69,7 @@ class Planner:
             )
 
     @cached_property
-    def best(self) -> tuple[Cost, Node]:
+    def best(self) -> tuple[Cost, OrderNode]:
         """The cost of the best schedule, and the schedule."""
         return self._table(self._everything)[self._e.output]
 
@@ -146,7 +146,7 @@ class Planner:
         return sorted({*self._e.terms, self._e.output})
 
     def _orders(self, operands: Operands) -> list[str]:
-        return orders(self.kept(operands), self._hints())
+        return index_orders(self.kept(operands), self._hints())
 
     def _leaf(self, operands: Operands) -> Table:
         (k,) = operands

@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from feinsum.einsum import Array, BatchedEinsum, require_einsum
 from feinsum.errors import DTypeError, ShapeError, SubscriptError
 from feinsum.flops import contraction_path
+from feinsum.languages.immediate.index_orders import OrderNode
+from feinsum.languages.immediate.joint_orders import trees_together
 from feinsum.languages.immediate.maps import IndexMap as Map
-from feinsum.languages.immediate.maps import Indices, Mark, index_map
-from feinsum.languages.immediate.orders import Node
+from feinsum.languages.immediate.maps import Mark, OperandIndices, index_map
 from feinsum.languages.immediate.planner import MOST_OPERANDS, Expression, Planner, tree_of
 from feinsum.languages.immediate.printing import show_function
 from feinsum.languages.immediate.syntax import (
     Alloca,
-    Function,
     GetWorkItem,
+    ImmediateFunction,
+    ImmediateName,
+    ImmediateParameter,
+    ImmediateUpdate,
     Instruction,
-    Name,
     Opcode,
-    Parameter,
-    Update,
 )
-from feinsum.languages.immediate.together import trees_together
-from feinsum.languages.immediate.types import SCALARS, Group, Memref, Scalar, memref
+from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, immediate_memref
 from feinsum.languages.program import Program, program
 from feinsum.lengths import require_mapping
 
@@ -60,12 +60,12 @@ def plan(e: BatchedEinsum, sizes: Mapping[str, int] | None = None, order: str = 
 
 
 @dataclass(frozen=True)
-class _Tensor:
+class _PlannedTensor:
     """A name with the letters and the type of what it stands for."""
 
-    name: Name
+    name: ImmediateName
     letters: str
-    type: Memref
+    type: ImmediateMemref
 
 
 class _Drawing:
@@ -80,14 +80,14 @@ class _Drawing:
         step = 1 if order == "F" else -1
         terms, output = [term[::step] for term in e.indexing.inputs], e.indexing.output[::step]
         self._item = _batch(e, terms, output)
-        self._lengths = _lengths(e, sizes, self._item)
+        self._lengths = _index_lengths(e, sizes, self._item)
         self._terms = [term.removesuffix(self._item) if self._item else term for term in terms]
         self._batched = [bool(self._item) and self._item in term for term in terms]
         self._output = output.removesuffix(self._item) if self._item else output
         self._element = element_of(e)
         self._body: list[Instruction] = []
-        self._parameters: list[Parameter] = []
-        self._tensors: dict[object, _Tensor] = {}
+        self._parameters: list[ImmediateParameter] = []
+        self._tensors: dict[object, _PlannedTensor] = {}
         self._taken = {a.name for a in e.arrays} | set(e.output_names)
 
     def program(self) -> Program:
@@ -97,12 +97,12 @@ class _Drawing:
         names = [[tensor.name for tensor in row] for row in rows]
         for node, operands, result in zip(_schedules(expression, names, self._e), rows, results, strict=True):
             self._emit(node, operands, result)
-        function = Function(self._name, tuple(self._parameters), tuple(self._body))
+        function = ImmediateFunction(self._name, tuple(self._parameters), tuple(self._body))
         return program(show_function(function), "immediate")
 
     # --- tensors
 
-    def _operands(self, row: Sequence[Sequence[Array]]) -> list[_Tensor]:
+    def _operands(self, row: Sequence[Sequence[Array]]) -> list[_PlannedTensor]:
         found = []
         for k, entry in enumerate(row):
             first, *others = [self._argument(a.name, self._terms[k], self._batched[k]) for a in entry]
@@ -111,26 +111,26 @@ class _Drawing:
             found.append(first)
         return found
 
-    def _type(self, letters: str) -> Memref:
-        return memref(self._element, tuple(self._lengths[x] for x in letters))
+    def _type(self, letters: str) -> ImmediateMemref:
+        return immediate_memref(self._element, tuple(self._lengths[x] for x in letters))
 
-    def _argument(self, name: str, letters: str, is_batched: bool) -> _Tensor:
+    def _argument(self, name: str, letters: str, is_batched: bool) -> _PlannedTensor:
         if name in self._tensors:
             return replace(self._tensors[name], letters=letters)
         type_ = self._type(letters)
         if is_batched:
-            group = Group(type_, type_.extent)
-            self._parameters.append(Parameter(Name(name), group))
-            item = Name(self._fresh(f"{name}_item"))
-            self._body.append(GetWorkItem(item, Name(name), None, group))
-            made = _Tensor(item, letters, type_)
+            group = MemrefGroup(type_, type_.extent)
+            self._parameters.append(ImmediateParameter(ImmediateName(name), group))
+            item = ImmediateName(self._fresh(f"{name}_item"))
+            self._body.append(GetWorkItem(item, ImmediateName(name), None, group))
+            made = _PlannedTensor(item, letters, type_)
         else:
-            self._parameters.append(Parameter(Name(name), type_))
-            made = _Tensor(Name(name), letters, type_)
+            self._parameters.append(ImmediateParameter(ImmediateName(name), type_))
+            made = _PlannedTensor(ImmediateName(name), letters, type_)
         self._tensors[name] = made
         return made
 
-    def _result(self, name: str) -> _Tensor:
+    def _result(self, name: str) -> _PlannedTensor:
         return self._argument(name, self._output, bool(self._item))
 
     def _fresh(self, wish: str) -> str:
@@ -140,26 +140,30 @@ class _Drawing:
         self._taken.add(word)
         return word
 
-    def _alloca(self, letters: str) -> _Tensor:
+    def _alloca(self, letters: str) -> _PlannedTensor:
         number = 0
         while f"tmp{number}" in self._taken:
             number += 1
-        made = _Tensor(Name(self._fresh(f"tmp{number}")), letters, self._type(letters))
+        made = _PlannedTensor(ImmediateName(self._fresh(f"tmp{number}")), letters, self._type(letters))
         self._body.append(Alloca(made.name, made.type))
         return made
 
     # --- instructions
 
-    def _multiplied(self, a: _Tensor, b: _Tensor) -> _Tensor:
+    def _multiplied(self, a: _PlannedTensor, b: _PlannedTensor) -> _PlannedTensor:
         """The elementwise product of two arrays of one operand."""
         key = "*", a.name, b.name
         if key not in self._tensors:
             result = self._alloca(a.letters)
-            self._update("product", [_plain(a.letters), _plain(b.letters)], _plain(a.letters), [a, b], result)
+            self._update(
+                "product", [_plain_indices(a.letters), _plain_indices(b.letters)], _plain_indices(a.letters), [a, b], result
+            )
             self._tensors[key] = result
         return self._tensors[key]
 
-    def _emit(self, node: Node, operands: Sequence[_Tensor], result: _Tensor | None = None) -> _Tensor:
+    def _emit(
+        self, node: OrderNode, operands: Sequence[_PlannedTensor], result: _PlannedTensor | None = None
+    ) -> _PlannedTensor:
         """Write what makes a node of some operands, unless that was done for another output."""
         if node.operand >= 0 and result is None:
             return operands[node.operand]
@@ -173,49 +177,54 @@ class _Drawing:
         else:
             kept = set(sources[0].letters) == set(node.letters)
             opcode: Opcode = "axpby" if kept else "sum"
-            self._update(opcode, [_plain(sources[0].letters)], _plain(node.letters), sources, target)
+            self._update(opcode, [_plain_indices(sources[0].letters)], _plain_indices(node.letters), sources, target)
         self._tensors[key] = target
         return target
 
-    def _product(self, node: Node, sources: Sequence[_Tensor], target: _Tensor) -> None:
+    def _product(self, node: OrderNode, sources: Sequence[_PlannedTensor], target: _PlannedTensor) -> None:
         groups = node.groups
         first, second = sources
         if node.letters[:1] not in first.letters or (node.letters and node.letters[0] in second.letters):
             first, second = sorted(sources, key=lambda one: (node.letters[:1] not in one.letters, one.letters))
         summed = set(first.letters + second.letters) - set(node.letters)
         terms = [one.letters for one in (first, second, target)]
-        marked = [_marked(term, groups) if summed else _plain(term) for term in terms]
+        marked = [_marked_letters(term, groups) if summed else _plain_indices(term) for term in terms]
         self._update("log" if summed else "product", marked[:2], marked[2], [first, second], target)
 
     def _update(
-        self, opcode: Opcode, inputs: Sequence[Indices], output: Indices, sources: Sequence[_Tensor], target: _Tensor
+        self,
+        opcode: Opcode,
+        inputs: Sequence[OperandIndices],
+        output: OperandIndices,
+        sources: Sequence[_PlannedTensor],
+        target: _PlannedTensor,
     ) -> None:
         types = (*(one.type for one in sources), target.type)
         names = tuple(one.name for one in sources)
-        self._body.append(Update(opcode, Map(tuple(inputs), output), 1.0, names, 0.0, target.name, types))
+        self._body.append(ImmediateUpdate(opcode, Map(tuple(inputs), output), 1.0, names, 0.0, target.name, types))
 
 
-def _schedules(expression: Expression, rows: Sequence[Sequence[Name]], e: BatchedEinsum) -> Iterator[Node]:
+def _schedules(expression: Expression, rows: Sequence[Sequence[ImmediateName]], e: BatchedEinsum) -> Iterator[OrderNode]:
     """How each output is made, from what those before it have made as far as that helps."""
     if e.b == 1 and e.n <= MOST_OPERANDS:
         yield Planner(expression).best[1]
         return
     given = tree_of(contraction_path(e, expression.lengths), e.n)
-    everything: dict[Hashable, Node] = {}
+    everything: dict[Hashable, OrderNode] = {}
     for row, tree in zip(rows, trees_together(Planner(expression, given), rows, given), strict=True):
         sets = [*tree, *(frozenset([k]) for k in range(e.n))]
         known = {operands: frozenset((k, row[k]) for k in operands) for operands in sets}
         made = {operands: everything[what] for operands, what in known.items() if what in everything}
         node = Planner(expression, tree, made).best[1]
         yield node
-        for part in _parts(node):
+        for part in _partial_results(node):
             everything.setdefault(known[frozenset(_leaves(part))], part)
 
 
-def _parts(node: Node) -> Iterator[Node]:
+def _partial_results(node: OrderNode) -> Iterator[OrderNode]:
     """The partial results on the way to a result, before it is turned round."""
     for child in node.children:
-        yield from _parts(child)
+        yield from _partial_results(child)
         if len(child.children) == 2 or (child.children and len(child.letters) < len(child.children[0].letters)):
             yield child
 
@@ -228,7 +237,7 @@ def _batch(e: BatchedEinsum, terms: Sequence[str], output: str) -> str:
     return last if all(last not in term[:-1] for term in (*terms, output)) else ""
 
 
-def _lengths(e: BatchedEinsum, sizes: Mapping[str, int] | None, item: str) -> dict[str, int]:
+def _index_lengths(e: BatchedEinsum, sizes: Mapping[str, int] | None, item: str) -> dict[str, int]:
     """The length of each index; that of the batch is 1."""
     given = dict(sizes or {})
     if item:
@@ -246,7 +255,7 @@ def _lengths(e: BatchedEinsum, sizes: Mapping[str, int] | None, item: str) -> di
     return lengths
 
 
-def element_of(e: BatchedEinsum) -> Scalar:
+def element_of(e: BatchedEinsum) -> ImmediateScalar:
     """The one type of number that the arrays of an einsum have.
 
     :raises DTypeError: if they have two, or one that the language has not.
@@ -262,15 +271,15 @@ def element_of(e: BatchedEinsum) -> Scalar:
     return names[e.arrays[0].dtype]
 
 
-def _leaves(node: Node) -> list[int]:
+def _leaves(node: OrderNode) -> list[int]:
     return [node.operand] if node.operand >= 0 else [k for child in node.children for k in _leaves(child)]
 
 
-def _plain(letters: str) -> Indices:
-    return Indices(tuple(Mark(x) for x in letters))
+def _plain_indices(letters: str) -> OperandIndices:
+    return OperandIndices(tuple(Mark(x) for x in letters))
 
 
-def _marked(letters: str, groups: Sequence[str]) -> Indices:
+def _marked_letters(letters: str, groups: Sequence[str]) -> OperandIndices:
     """Indices with marks: groups of several letters together, others that the product does not go over looped."""
     text = letters
     for group in groups:

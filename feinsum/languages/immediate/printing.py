@@ -10,16 +10,16 @@ from collections.abc import Iterable, Mapping
 
 from feinsum.languages.immediate.syntax import (
     Alloca,
-    Barrier,
     Fixed,
     For,
-    Function,
     GetWorkItem,
+    ImmediateFunction,
+    ImmediateSlice,
+    ImmediateUpdate,
     Instruction,
     LifetimeStop,
-    Slice,
+    OrderBarrier,
     Subview,
-    Update,
 )
 
 _INDENT = "    "
@@ -28,23 +28,23 @@ Remarks = Mapping[int, str]
 """Comments behind instructions, by the identity of these."""
 
 
-def show(functions: Iterable[Function], remarks: Remarks | None = None) -> str:
+def show(functions: Iterable[ImmediateFunction], remarks: Remarks | None = None) -> str:
     """The canonical text of functions."""
     return "\n".join(show_function(function, remarks) for function in functions)
 
 
-def show_function(function: Function, remarks: Remarks | None = None) -> str:
+def show_function(function: ImmediateFunction, remarks: Remarks | None = None) -> str:
     """The canonical text of a function, with a line break at its end."""
     parameters = ", ".join(f"{p.name}: {p.type}" for p in function.parameters)
     head = f"define @{function.name}({parameters}) {{"
     if len(head) > 100 and len(function.parameters) > 1:
         margin = " " * len(f"define @{function.name}(")
         head = head.replace(", %", f",\n{margin}%")
-    body = "".join(f"{line}\n" for line in _lines(function.body, _INDENT, remarks or {}))
+    body = "".join(f"{line}\n" for line in _body_lines(function.body, _INDENT, remarks or {}))
     return f"{head}\n{body}}}\n"
 
 
-def _lines(body: Iterable[Instruction], margin: str, remarks: Remarks) -> Iterable[str]:
+def _body_lines(body: Iterable[Instruction], margin: str, remarks: Remarks) -> Iterable[str]:
     for instruction in body:
         remark = remarks.get(id(instruction))
         if remark:
@@ -52,7 +52,7 @@ def _lines(body: Iterable[Instruction], margin: str, remarks: Remarks) -> Iterab
         if isinstance(instruction, For):
             head = f"for {instruction.type} {instruction.variable} = {instruction.start} to {instruction.stop}"
             yield f"{margin}{head} {{"
-            yield from _lines(instruction.body, margin + _INDENT, remarks)
+            yield from _body_lines(instruction.body, margin + _INDENT, remarks)
             yield f"{margin}}}"
         else:
             yield from (margin + line for line in show_instruction(instruction).splitlines())
@@ -62,12 +62,12 @@ def show_instruction(instruction: Instruction) -> str:
     """The text of an instruction; of a loop its head.
 
     >>> from feinsum.languages.immediate.maps import index_map
-    >>> from feinsum.languages.immediate.syntax import Name
-    >>> from feinsum.languages.immediate.types import SCALARS, memref
-    >>> A = memref(SCALARS["f32"], (4, 5))
-    >>> B = memref(SCALARS["f32"], (5, 4))
-    >>> print(show_instruction(Update("axpby", index_map(["ij"], "ji"), 1.0, (Name("A"),), 0.5, Name("B"), (A, B))))
-    axpby {ij to ji} 1.0, %A, 0.5, %B
+    >>> from feinsum.languages.immediate.syntax import ImmediateName
+    >>> from feinsum.languages.immediate.types import SCALARS, immediate_memref
+    >>> A = immediate_memref(SCALARS["f32"], (4, 5))
+    >>> B = immediate_memref(SCALARS["f32"], (5, 4))
+    >>> print(show_instruction(ImmediateUpdate("axpby", index_map(["ij"], "ji"), 1.0, (ImmediateName("A"),), 0.5,
+    ImmediateName("B"), (A, B)))) axpby {ij to ji} 1.0, %A, 0.5, %B
         : memref<f32x4x5> to memref<f32x5x4>
     """
     match instruction:
@@ -77,8 +77,8 @@ def show_instruction(instruction: Instruction) -> str:
             behind = f", {offset[0]} {offset[1]}" if offset else ""
             return f"{result} = get_work_item {operand}{behind} : {type_}"
         case Subview(result, operand, entries, source, type_):
-            return f"{result} = subview {operand}[{', '.join(map(_entry, entries))}]\n{_INDENT}: {source} to {type_}"
-        case Update():
+            return f"{result} = subview {operand}[{', '.join(map(_show_entry, entries))}]\n{_INDENT}: {source} to {type_}"
+        case ImmediateUpdate():
             factors = ", ".join(map(str, instruction.operands))
             numbers = f"{instruction.alpha!r}, {factors}, {instruction.beta!r}"
             types = ", ".join(map(str, instruction.types[:-1]))
@@ -86,13 +86,13 @@ def show_instruction(instruction: Instruction) -> str:
             return f"{first}\n{_INDENT}: {types} to {instruction.types[-1]}"
         case LifetimeStop(operand):
             return f"lifetime_stop {operand}"
-        case Barrier():
+        case OrderBarrier():
             return "barrier"
         case For():
             return f"for {instruction.type} {instruction.variable} = {instruction.start} to {instruction.stop}"
 
 
-def _entry(entry: Slice | Fixed) -> str:
+def _show_entry(entry: ImmediateSlice | Fixed) -> str:
     if isinstance(entry, Fixed):
         return f"{entry.type} {entry.at}" if entry.type is not None else str(entry.at)
     start = "" if entry.start is None else str(entry.start)

@@ -14,9 +14,18 @@ from dataclasses import replace
 from string import ascii_letters
 from typing import Final
 
-from feinsum.languages.immediate.plan import At, Contraction, Plan, Range, Repeat, Term, Unit, walk
+from feinsum.languages.immediate.function_plan import (
+    At,
+    FunctionPlan,
+    HostLoop,
+    PlannedContraction,
+    Range,
+    TensorTerm,
+    Unit,
+    walk_units,
+)
 from feinsum.languages.immediate.resolved import Fence
-from feinsum.languages.immediate.views import Root, Variable
+from feinsum.languages.immediate.views import IntegerVariable, Root
 
 MOST_OPERANDS: Final = 8
 """Of one einsum: contraction orders of more are searched for too long."""
@@ -24,49 +33,49 @@ LETTERS: Final = ascii_letters[:-1]
 """Indices of one einsum; the last letter is that of work-items."""
 
 
-def raised(plan: Plan) -> Plan:
+def raised(plan: FunctionPlan) -> FunctionPlan:
     """The plan with fewer and larger einsums."""
-    return replace(plan, units=_region(plan.units, plan.units))
+    return replace(plan, units=_raise_region(plan.units, plan.units))
 
 
-def _region(units: tuple[Unit, ...], everything: tuple[Unit, ...]) -> tuple[Unit, ...]:
+def _raise_region(units: tuple[Unit, ...], everything: tuple[Unit, ...]) -> tuple[Unit, ...]:
     """A region raised; `everything` is the function, in which an alloca may be used elsewhere."""
     inside: list[Unit] = []
     for unit in units:
-        if isinstance(unit, Repeat):
-            body = _region(unit.body, everything)
-            inside.append(_folded(Repeat(unit.variable, body)))
+        if isinstance(unit, HostLoop):
+            body = _raise_region(unit.body, everything)
+            inside.append(_folded_loop(HostLoop(unit.variable, body)))
         else:
             inside.append(unit)
-    return _substituted(inside, units, everything)
+    return _substituted_units(inside, units, everything)
 
 
 # --- allocas
 
 
-def _substituted(units: list[Unit], before: tuple[Unit, ...], everything: tuple[Unit, ...]) -> tuple[Unit, ...]:
+def _substituted_units(units: list[Unit], before: tuple[Unit, ...], everything: tuple[Unit, ...]) -> tuple[Unit, ...]:
     position = 0
     while position < len(units):
         consumer = _consumer(units, position, before, everything)
         if consumer is not None:
-            units[consumer] = joined(*_pair(units, position, consumer))
+            units[consumer] = joined_consumer(*_pair(units, position, consumer))
             del units[position]
         else:
             position += 1
     return tuple(units)
 
 
-def _pair(units: Sequence[Unit], producer: int, consumer: int) -> tuple[Contraction, Contraction]:
+def _pair(units: Sequence[Unit], producer: int, consumer: int) -> tuple[PlannedContraction, PlannedContraction]:
     first, second = units[producer], units[consumer]
-    assert isinstance(first, Contraction)
-    assert isinstance(second, Contraction)
+    assert isinstance(first, PlannedContraction)
+    assert isinstance(second, PlannedContraction)
     return first, second
 
 
 def _consumer(units: Sequence[Unit], position: int, before: tuple[Unit, ...], everything: tuple[Unit, ...]) -> int | None:
     """The place of a contraction in the one unit that reads its result; None if it cannot be put there."""
     producer = units[position]
-    if not isinstance(producer, Contraction):
+    if not isinstance(producer, PlannedContraction):
         return None
     root = producer.result.root
     if root.kind != "alloca" or not producer.result.is_whole or producer.beta != 0 or producer.alpha == 0:
@@ -77,9 +86,9 @@ def _consumer(units: Sequence[Unit], position: int, before: tuple[Unit, ...], ev
         unit = units[k]
         if isinstance(unit, Fence):
             return None
-        if isinstance(unit, Contraction) and any(term.root is root for term in unit.terms):
-            return k if _fits(producer, unit) else None
-        if any(_overwrites(c, producer) for c in walk((unit,))) or _uses((unit,), root) != (0, 0):
+        if isinstance(unit, PlannedContraction) and any(term.root is root for term in unit.terms):
+            return k if _fits_consumer(producer, unit) else None
+        if any(_overwrites(c, producer) for c in walk_units((unit,))) or _uses((unit,), root) != (0, 0):
             return None
     return None
 
@@ -87,18 +96,18 @@ def _consumer(units: Sequence[Unit], position: int, before: tuple[Unit, ...], ev
 def _uses(units: Sequence[Unit], root: Root) -> tuple[int, int]:
     """The numbers of writes and reads of a root."""
     writes = reads = 0
-    for contraction in walk(tuple(units)):
+    for contraction in walk_units(tuple(units)):
         writes += contraction.result.root is root
         reads += sum(term.root is root for term in contraction.terms)
         reads += contraction.result.root is root and contraction.beta != 0
     return writes, reads
 
 
-def _overwrites(contraction: Contraction, producer: Contraction) -> bool:
+def _overwrites(contraction: PlannedContraction, producer: PlannedContraction) -> bool:
     return any(contraction.result.reach.overlaps(term.reach) for term in producer.terms)
 
 
-def _fits(producer: Contraction, consumer: Contraction) -> bool:
+def _fits_consumer(producer: PlannedContraction, consumer: PlannedContraction) -> bool:
     (read,) = [term for term in consumer.terms if term.root is producer.result.root]
     element = producer.result.root.type.element
     letters = len(producer.lengths) + len(consumer.lengths) - len(read.letters)
@@ -112,7 +121,7 @@ def _fits(producer: Contraction, consumer: Contraction) -> bool:
     )
 
 
-def joined(producer: Contraction, consumer: Contraction) -> Contraction:
+def joined_consumer(producer: PlannedContraction, consumer: PlannedContraction) -> PlannedContraction:
     """The consumer, with the producer's terms in the place of its result."""
     place = next(k for k, term in enumerate(consumer.terms) if term.root is producer.result.root)
     known = dict(zip(producer.result.letters, consumer.terms[place].letters, strict=True))
@@ -139,12 +148,12 @@ def joined(producer: Contraction, consumer: Contraction) -> Contraction:
 # --- loops
 
 
-def _folded(loop: Repeat) -> Unit:
+def _folded_loop(loop: HostLoop) -> Unit:
     """A loop around one contraction as an index of this; the loop, where that is not so."""
     body, variable = loop.body[0] if len(loop.body) == 1 else None, loop.variable
-    if not isinstance(body, Contraction):
+    if not isinstance(body, PlannedContraction):
         return loop
-    uses = [_count(term, variable) for term in (*body.terms, body.result)]
+    uses = [_count_occurrences(term, variable) for term in (*body.terms, body.result)]
     if not variable.values or max(uses) > 1 or not any(uses[:-1]):
         return loop
     if uses[-1] == 0 and body.beta != 1:
@@ -154,17 +163,17 @@ def _folded(loop: Repeat) -> Unit:
         return loop
     return replace(
         body,
-        terms=tuple(_spread(term, variable, letter) for term in body.terms),
-        result=_spread(body.result, variable, letter),
+        terms=tuple(_spread_term(term, variable, letter) for term in body.terms),
+        result=_spread_term(body.result, variable, letter),
         folded=body.folded + letter,
     )
 
 
-def _count(term: Term, variable: Variable) -> int:
+def _count_occurrences(term: TensorTerm, variable: IntegerVariable) -> int:
     return sum(isinstance(entry, At) and entry.variable is variable for entry in term.entries)
 
 
-def _spread(term: Term, variable: Variable, letter: str) -> Term:
+def _spread_term(term: TensorTerm, variable: IntegerVariable, letter: str) -> TensorTerm:
     entries: list[Range | At] = []
     trips = variable.values
     for entry in term.entries:

@@ -14,26 +14,26 @@ from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
 from feinsum.languages.immediate.grammar import GRAMMAR, OPCODES, WORDS
-from feinsum.languages.immediate.notation import Notation
-from feinsum.languages.immediate.syntax import Function
+from feinsum.languages.immediate.notation import ImmediateNotation
+from feinsum.languages.immediate.syntax import ImmediateFunction
 from feinsum.languages.scanning import END, UNKNOWN, Token, TooDeepError, UnexpectedTokenError, as_elsewhere, named
-from feinsum.languages.source import Source, Span
+from feinsum.languages.source import SourceText, Span
 
 
 @dataclass(frozen=True)
 class Reading:
     """A function as it was read, and the names that were defined in what had to be left out."""
 
-    function: Function
+    function: ImmediateFunction
     unknown: frozenset[str]
 
 
-def read(source: Source, findings: Findings, strict: bool) -> tuple[Reading, ...]:
+def read_functions(source: SourceText, findings: Findings, strict: bool) -> tuple[Reading, ...]:
     """The functions of a text; errors are put into `findings`."""
-    notation = Notation(findings, strict)
+    notation = ImmediateNotation(findings, strict)
     readings: dict[str, Reading] = {}
     for tokens in _functions(GRAMMAR.scan(source.text), findings):
-        reading = _parse(tokens, notation)
+        reading = _parse_tokens(tokens, notation)
         if reading is None:
             continue
         name = reading.function.name
@@ -59,7 +59,7 @@ def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Tok
         yield list(tokens[start:end])
 
 
-def _parse(tokens: list[Token], notation: Notation) -> Reading | None:
+def _parse_tokens(tokens: list[Token], notation: ImmediateNotation) -> Reading | None:
     unknown: set[str] = set()
     for _ in range(MOST_ERRORS):
         try:
@@ -73,7 +73,7 @@ def _parse(tokens: list[Token], notation: Notation) -> Reading | None:
             elsewhere, end = as_elsewhere(tokens, error.index, "';'")
             if elsewhere:
                 span = Span(token.start, end)
-            notation.findings.error("syntax", span, elsewhere or _explain(error), _hints(error, tokens))
+            notation.findings.error("syntax", span, elsewhere or _explain_syntax(error), _syntax_hints(error, tokens))
             left_out = _to_leave_out(tokens, error)
             if left_out is None:
                 return None
@@ -128,7 +128,7 @@ def _instruction_expected(expected: frozenset[str]) -> bool:
     return expected >= {"LOG", "LOCAL"}
 
 
-def _explain(error: UnexpectedTokenError) -> str:
+def _explain_syntax(error: UnexpectedTokenError) -> str:
     token, expected = error.token, error.expected
     found = "end of the text" if token.kind == END else f"'{token.text}'"
     if _instruction_expected(expected):
@@ -149,19 +149,19 @@ _TYPES: Final = {
 """The types at the end of an instruction, as an example."""
 
 
-def _types(tokens: Sequence[Token], index: int) -> str:
+def _example_types(tokens: Sequence[Token], index: int) -> str:
     """An example of the types of the instruction that a token ends."""
     words = (token.text for token in reversed(tokens[:index]))
     return next((f"its types are missing, as in `: {_TYPES[word]}`" for word in words if word in _TYPES), "")
 
 
-def _hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
+def _syntax_hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     token, expected = error.token, error.expected
     hint = ""
     if as_elsewhere(tokens, error.index, "")[0].startswith("there is no"):
         hint = "a number before the result says how much of it stays: `log {ik, kj to ij} 1.0, %a, %b, 1.0, %c` adds to %c"
     elif "COLON" in expected and (token.kind == "RBRACE" or _begins(tokens, error.index)):
-        hint = _types(tokens, error.index)
+        hint = _example_types(tokens, error.index)
     elif token.kind == UNKNOWN and _instruction_expected(expected):
         known = ["axpby", "barrier", "for", "lifetime_stop", "log", "product", "sum"]
         close = get_close_matches(token.text, known, 1)

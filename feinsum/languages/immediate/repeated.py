@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.languages.calling.overlap import have_own_buffers
-from feinsum.languages.immediate.memory import Memory
-from feinsum.languages.immediate.plan import Contraction, Plan
-from feinsum.languages.immediate.running import Runner
+from feinsum.languages.immediate.function_plan import FunctionPlan, PlannedContraction
+from feinsum.languages.immediate.memory import CallMemory
+from feinsum.languages.immediate.running import UnitRunner
 
 if TYPE_CHECKING:
-    from feinsum.generate.calls import Bound
+    from feinsum.generate.kernel_calls import BoundKernel
 
 
 class Repeated:
@@ -24,13 +24,13 @@ class Repeated:
     one that is written last."""
 
     def __init__(self) -> None:
-        self._known: CallCache[tuple[Bound, tuple[str, ...]]] = CallCache(64)
+        self._known: CallCache[tuple[BoundKernel, tuple[str, ...]]] = CallCache(64)
 
     def enqueue(self, arguments: Mapping[str, Any], count: int | None, queue: Any, context: Any) -> Any:
         """Launch the kernel of an earlier call like this one; what it writes, or None if there was none."""
         if not self._known:
             return None
-        key = _key(arguments, count)
+        key = _repeated_call_key(arguments, count)
         known = None if key is None else self._known.get(key)
         if known is None or not _are_apart(arguments, context):
             return None
@@ -43,13 +43,19 @@ class Repeated:
         return target
 
     def learn(
-        self, arguments: Mapping[str, Any], count: int | None, plan: Plan, memory: Memory, runner: Runner, items: int
+        self,
+        arguments: Mapping[str, Any],
+        count: int | None,
+        plan: FunctionPlan,
+        memory: CallMemory,
+        runner: UnitRunner,
+        items: int,
     ) -> None:
         """Remember a call, if it was one launch of whole arguments."""
         if len(plan.units) != 1 or not items:
             return
         (unit,) = plan.units
-        if not isinstance(unit, Contraction) or unit.alpha == 0:
+        if not isinstance(unit, PlannedContraction) or unit.alpha == 0:
             return
         owners = {id(value): name for name, value in arguments.items()}
         terms = (*unit.terms, unit.result)
@@ -57,12 +63,12 @@ class Repeated:
         if not all(term.is_whole and id(part) in owners for term, part in zip(terms, parts, strict=True)):
             return
         bound = runner.bound(unit, parts, items)
-        key = _key(arguments, count)
+        key = _repeated_call_key(arguments, count)
         if bound is not None and key is not None:
             self._known[key] = bound, tuple(owners[id(part)] for part in parts)
 
 
-def _key(arguments: Mapping[str, Any], count: int | None) -> Hashable:
+def _repeated_call_key(arguments: Mapping[str, Any], count: int | None) -> Hashable:
     """The key of a call; None unless all arguments are arrays that begin where their buffers do."""
     for value in arguments.values():
         if getattr(value, "offset", 1):  # arrays of the host have none

@@ -10,63 +10,63 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from feinsum.languages.diagnostics import Note, counted
-from feinsum.languages.immediate.notation import Notation
+from feinsum.languages.immediate.notation import ImmediateNotation
 from feinsum.languages.immediate.reading import Reading
-from feinsum.languages.immediate.resolved import Action, Fence, Loop, Resolved, Step
-from feinsum.languages.immediate.scope import Scope
+from feinsum.languages.immediate.resolved import Action, Fence, Loop, Resolved, ViewUpdate
+from feinsum.languages.immediate.scope import NameScope
 from feinsum.languages.immediate.syntax import (
     Alloca,
-    Barrier,
     Fixed,
     For,
-    Function,
     GetWorkItem,
+    ImmediateFunction,
+    ImmediateName,
+    ImmediateSlice,
+    ImmediateUpdate,
     Instruction,
     LifetimeStop,
-    Name,
-    Slice,
+    OrderBarrier,
     Subview,
-    Update,
 )
-from feinsum.languages.immediate.types import UNKNOWN, Group, Memref, Scalar, Type
+from feinsum.languages.immediate.types import UNKNOWN, ImmediateMemref, ImmediateScalar, MemrefGroup, Type
 from feinsum.languages.immediate.updates import check_update
-from feinsum.languages.immediate.views import Bounds, Meaning, Root, Variable, View, whole
+from feinsum.languages.immediate.views import Bounds, ImmediateView, IntegerVariable, Meaning, Root, whole_root
 from feinsum.languages.source import Span
 
 MOST_NESTED = 64
 """Loops in loops."""
 
 
-def resolve(reading: Reading, notation: Notation) -> Resolved:
+def resolve_names(reading: Reading, notation: ImmediateNotation) -> Resolved:
     """Look up the names of a function; what is wrong is put into the findings of `notation`."""
     return _Resolver(notation, reading.unknown).function(reading.function)
 
 
 class _Resolver:
-    def __init__(self, notation: Notation, unknown: frozenset[str]) -> None:
+    def __init__(self, notation: ImmediateNotation, unknown: frozenset[str]) -> None:
         self._findings, self._notation = notation.findings, notation
-        self._scope = Scope(notation, unknown)
-        self._fetched: dict[str, tuple[Variable | None, Span]] = {}
+        self._scope = NameScope(notation, unknown)
+        self._fetched: dict[str, tuple[IntegerVariable | None, Span]] = {}
         self._several: dict[str, tuple[Span, Span]] = {}
         self._written: dict[str, Span] = {}
         self._is_batched = False
         self._depth = 0
 
-    def function(self, function: Function) -> Resolved:
+    def function(self, function: ImmediateFunction) -> Resolved:
         self._is_batched = any(isinstance(i, GetWorkItem) for i in function.walk())
         for parameter in function.parameters:
             self._scope.define(parameter.name, self._argument(parameter.name, parameter.type), parameter.type)
         body, actions = self._region(function.body)
         return Resolved(replace(function, body=body), actions, self._is_batched)
 
-    def _argument(self, name: Name, type_: Type) -> Meaning:
-        if isinstance(type_, Memref):
-            return whole(Root(name.text, "argument", type_, span=name.span))
-        if isinstance(type_, Scalar) and type_.is_integer:
-            return Variable(name.text, type_, span=name.span)
-        if isinstance(type_, Scalar):
+    def _argument(self, name: ImmediateName, type_: Type) -> Meaning:
+        if isinstance(type_, ImmediateMemref):
+            return whole_root(Root(name.text, "argument", type_, span=name.span))
+        if isinstance(type_, ImmediateScalar) and type_.is_integer:
+            return IntegerVariable(name.text, type_, span=name.span)
+        if isinstance(type_, ImmediateScalar):
             self._findings.warn("parameter-unused", name.span, f"{name} is {type_}, and no instruction takes such a number")
-        return type_ if isinstance(type_, (Group, Scalar)) else None
+        return type_ if isinstance(type_, (MemrefGroup, ImmediateScalar)) else None
 
     def _region(self, body: Sequence[Instruction]) -> tuple[tuple[Instruction, ...], tuple[Action, ...]]:
         outside = dict(self._scope.visible)
@@ -83,13 +83,13 @@ class _Resolver:
                 self._get_work_item(instruction)
             case Subview():
                 self._subview(instruction)
-            case Update():
+            case ImmediateUpdate():
                 instruction = self._update(instruction, actions)
             case For():
                 return self._for(instruction, actions)
             case LifetimeStop():
                 self._lifetime_stop(instruction)
-            case Barrier():
+            case OrderBarrier():
                 actions.append(Fence())
         return instruction
 
@@ -98,18 +98,18 @@ class _Resolver:
     def _alloca(self, instruction: Alloca) -> None:
         name, type_ = instruction.result, instruction.type
         meaning: Meaning = None
-        if isinstance(type_, Memref):
-            meaning = whole(Root(name.text, "alloca", type_, span=name.span, depth=self._depth))
+        if isinstance(type_, ImmediateMemref):
+            meaning = whole_root(Root(name.text, "alloca", type_, span=name.span, depth=self._depth))
         elif type_ is not UNKNOWN:
             message = f"memory is for a memref, not for {type_}"
-            fix = type_.memref if isinstance(type_, Group) else f"memref<{type_}>"
+            fix = type_.memref if isinstance(type_, MemrefGroup) else f"memref<{type_}>"
             self._findings.error("alloca-type", instruction.span, message, [Note(f"write {fix}")])
         self._scope.define(name, meaning, type_)
 
     def _get_work_item(self, instruction: GetWorkItem) -> None:
         name, entry = instruction.operand, self._scope.look_up(instruction.operand)
         meaning: Meaning = None
-        if isinstance(entry.meaning, Group):
+        if isinstance(entry.meaning, MemrefGroup):
             offset = self._offset(instruction)
             if instruction.type not in (entry.type, UNKNOWN):
                 note = self._findings.note(f"{name} is defined here", entry.span)
@@ -117,13 +117,13 @@ class _Resolver:
                 self._findings.error("operand-type", instruction.span, message, [note, Note(f"write {entry.type}")])
             root = Root(instruction.result.text, "item", entry.meaning.memref, name.text, offset, instruction.result.span)
             self._fetch(instruction, offset)
-            meaning = whole(root)
+            meaning = whole_root(root)
         elif entry.meaning is not None:
             note = self._findings.note(f"{name} is defined here", entry.span)
             self._findings.error("work-item-operand", name.span, f"{name} is no group but {entry.type}", [note])
         self._scope.define(instruction.result, meaning, UNKNOWN)
 
-    def _offset(self, instruction: GetWorkItem) -> Variable | None:
+    def _offset(self, instruction: GetWorkItem) -> IntegerVariable | None:
         if instruction.offset is None:
             return None
         type_, name = instruction.offset
@@ -134,7 +134,7 @@ class _Resolver:
             self._findings.error("work-item-offset", name.span, message, [note])
         return variable
 
-    def _fetch(self, instruction: GetWorkItem, offset: Variable | None) -> None:
+    def _fetch(self, instruction: GetWorkItem, offset: IntegerVariable | None) -> None:
         group = instruction.operand.text
         before = self._fetched.setdefault(group, (offset, instruction.span))
         if before[0] is not offset:
@@ -158,12 +158,12 @@ class _Resolver:
         if view is not None:
             self._scope.as_declared(instruction.operand, view.type, instruction.source, instruction.operand.span)
             made = self._part(view, instruction)
-        if made is not None and isinstance(instruction.type, Memref) and made.type != instruction.type:
+        if made is not None and isinstance(instruction.type, ImmediateMemref) and made.type != instruction.type:
             message = f"the view is {made.type}, not {instruction.type}"
             self._findings.error("subview-type", instruction.type_span, message, [Note(f"write {made.type}")])
         self._scope.define(instruction.result, made, UNKNOWN if made is None else made.type)
 
-    def _part(self, view: View, instruction: Subview) -> View | None:
+    def _part(self, view: ImmediateView, instruction: Subview) -> ImmediateView | None:
         entries, shape = instruction.entries, view.shape
         if len(entries) != len(shape):
             message = f"{counted(len(entries), 'index')} for {instruction.operand}, which has {len(shape)}"
@@ -171,16 +171,16 @@ class _Resolver:
             return None
         bounds, axes = list(view.bounds), []
         for entry, length, axis in zip(entries, shape, view.axes, strict=True):
-            found = self._slice(entry, length) if isinstance(entry, Slice) else self._point(entry, length)
+            found = self._slice(entry, length) if isinstance(entry, ImmediateSlice) else self._point(entry, length)
             if found is None:
                 return None
             low = view.bounds[axis].low
             bounds[axis] = Bounds(found.low + low, found.high + low, found.variable, low)
-            if isinstance(entry, Slice):
+            if isinstance(entry, ImmediateSlice):
                 axes.append(axis)
-        return View(view.root, tuple(bounds), tuple(axes), instruction.result.span)
+        return ImmediateView(view.root, tuple(bounds), tuple(axes), instruction.result.span)
 
-    def _slice(self, entry: Slice, length: int) -> Bounds | None:
+    def _slice(self, entry: ImmediateSlice, length: int) -> Bounds | None:
         low = 0 if entry.start is None else entry.start
         high = length if entry.stop is None else entry.stop
         if 0 <= low < high <= length:
@@ -210,7 +210,7 @@ class _Resolver:
 
     # --- instructions
 
-    def _update(self, update: Update, actions: list[Action]) -> Update:
+    def _update(self, update: ImmediateUpdate, actions: list[Action]) -> ImmediateUpdate:
         names = (*update.operands, update.result)
         views = [self._scope.view(name) for name in names]
         types = tuple(
@@ -222,10 +222,10 @@ class _Resolver:
         found = [view for view in views if view is not None]
         if len(found) == len(views):
             self._check_result(update, found)
-            actions.append(Step(update, tuple(found[:-1]), found[-1]))
+            actions.append(ViewUpdate(update, tuple(found[:-1]), found[-1]))
         return update
 
-    def _check_result(self, update: Update, views: Sequence[View]) -> None:
+    def _check_result(self, update: ImmediateUpdate, views: Sequence[ImmediateView]) -> None:
         *operands, result = views
         for name, view in zip(update.operands, operands, strict=True):
             if view.overlaps(result):
@@ -239,12 +239,12 @@ class _Resolver:
         if root.kind == "item":
             self._write_item(update, root)
 
-    def _write_item(self, update: Update, root: Root) -> None:
+    def _write_item(self, update: ImmediateUpdate, root: Root) -> None:
         if root.group in self._written:
             return
         self._written[root.group] = update.result.span
         group = self._scope.visible[root.group].type
-        assert isinstance(group, Group)
+        assert isinstance(group, MemrefGroup)
         if group.distance is not None and group.distance < group.memref.extent:
             place = self._scope.visible[root.group].span
             note = self._findings.note(f"the distance is {group.distance}: write {group.memref.extent} or more", place)
@@ -265,7 +265,7 @@ class _Resolver:
         else:
             self._findings.warn("loop-empty", loop.span, f"there is no trip from {loop.start} to {loop.stop}")
         outside = dict(self._scope.visible)
-        variable = Variable(loop.variable.text, loop.type, loop.start, loop.stop, loop.variable.span)
+        variable = IntegerVariable(loop.variable.text, loop.type, loop.start, loop.stop, loop.variable.span)
         self._scope.define(loop.variable, variable, loop.type)
         self._depth += 1
         if self._depth > MOST_NESTED:

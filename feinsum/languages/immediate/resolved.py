@@ -5,24 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from feinsum.languages.immediate.syntax import Function, Update
-from feinsum.languages.immediate.views import Variable, View
+from feinsum.languages.immediate.syntax import ImmediateFunction, ImmediateUpdate
+from feinsum.languages.immediate.views import ImmediateView, IntegerVariable
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ViewUpdate:
     """An update of views."""
 
-    update: Update
-    operands: tuple[View, ...]
-    result: View
+    update: ImmediateUpdate
+    operands: tuple[ImmediateView, ...]
+    result: ImmediateView
 
 
 @dataclass(frozen=True, eq=False)
 class Loop:
     """Steps that are repeated."""
 
-    variable: Variable
+    variable: IntegerVariable
     body: tuple[Action, ...]
 
 
@@ -31,7 +31,7 @@ class Fence:
     """A barrier."""
 
 
-Action: TypeAlias = Step | Loop | Fence
+Action: TypeAlias = ViewUpdate | Loop | Fence
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,6 @@ class Resolved:
     :ivar is_batched: whether it is executed for each item of groups.
     """
 
-    function: Function
+    function: ImmediateFunction
     actions: tuple[Action, ...]
     is_batched: bool

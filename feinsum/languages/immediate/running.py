@@ -17,16 +17,16 @@ from feinsum.compile.strided import update_strided
 from feinsum.einsum import BatchedEinsum, array, einsum
 from feinsum.languages.calling.protocols import INSTANCES, BuildRequest
 from feinsum.languages.calling.stage import EinsumStage
-from feinsum.languages.immediate.layouts import Layout, find_groups, is_contiguous, make_layout, order_of
-from feinsum.languages.immediate.memory import Memory, new_like, ones_like
-from feinsum.languages.immediate.plan import Contraction, Repeat, Term, Unit, Wish
+from feinsum.languages.immediate.function_plan import HostLoop, PlannedContraction, TensorTerm, Unit, Wish
+from feinsum.languages.immediate.layouts import ContractionLayout, find_groups, is_contiguous, make_layout, order_of
+from feinsum.languages.immediate.memory import CallMemory, new_like, ones_like
 from feinsum.languages.immediate.raising import LETTERS
-from feinsum.languages.immediate.views import Variable
+from feinsum.languages.immediate.views import IntegerVariable
 from feinsum.query import query
 
 if TYPE_CHECKING:
-    from feinsum.generate.calls import Bound
     from feinsum.generate.kernel import Kernel
+    from feinsum.generate.kernel_calls import BoundKernel
 
 ITEM = "Z"
 """The letter of work-items; no other index has it."""
@@ -34,7 +34,7 @@ assert ITEM not in LETTERS
 
 
 @dataclass(frozen=True)
-class Launch:
+class ContractionLaunch:
     """A contraction for arrays of certain strides.
 
     :ivar layouts: of its terms, and last of the result.
@@ -44,41 +44,45 @@ class Launch:
     """
 
     kernel: Kernel
-    layouts: tuple[Layout, ...]
+    layouts: tuple[ContractionLayout, ...]
     is_direct: bool
     needs_ones: bool
     wishes: tuple[tuple[Wish, str], ...]
-    bound: Bound | None = None
+    bound: BoundKernel | None = None
 
 
-class Runner:
+class UnitRunner:
     """Executes units; what is known of contractions is kept from call to call."""
 
     def __init__(self, request: BuildRequest, is_batched: bool) -> None:
         self.request, self.is_batched = request, is_batched
-        self.launches: dict[Contraction, dict[Any, Launch]] = {}
+        self.launches: dict[PlannedContraction, dict[Any, ContractionLaunch]] = {}
 
-    def run(self, units: Sequence[Unit], memory: Memory, values: Mapping[Variable, int], count: int, queue: Any) -> None:
+    def run(
+        self, units: Sequence[Unit], memory: CallMemory, values: Mapping[IntegerVariable, int], count: int, queue: Any
+    ) -> None:
         """Execute units in order; every loop afresh."""
         for unit in units:
-            if isinstance(unit, Contraction):
+            if isinstance(unit, PlannedContraction):
                 self._contract(unit, memory, values, count, queue)
-            elif isinstance(unit, Repeat):
+            elif isinstance(unit, HostLoop):
                 for value in unit.variable.values:
                     self.run(unit.body, memory, {**values, unit.variable: value}, count, queue)
 
-    def bound(self, unit: Contraction, parts: Sequence[Any], count: int) -> Bound | None:
+    def bound(self, unit: PlannedContraction, parts: Sequence[Any], count: int) -> BoundKernel | None:
         """The kernel that buffers of device arrays were handed to as they are, if they were; of the result last."""
         launch = self._launch(unit, parts[:-1], parts[-1], count)
         return launch.bound if _begin_buffers(parts, self.request.device.context) else None
 
-    def _has_items(self, term: Term) -> bool:
+    def _has_items(self, term: TensorTerm) -> bool:
         return self.is_batched and term.root.kind != "argument"
 
-    def _letters(self, term: Term) -> str:
+    def _letters(self, term: TensorTerm) -> str:
         return (ITEM if self._has_items(term) else "") + term.letters
 
-    def _contract(self, unit: Contraction, memory: Memory, values: Mapping[Variable, int], count: int, queue: Any) -> None:
+    def _contract(
+        self, unit: PlannedContraction, memory: CallMemory, values: Mapping[IntegerVariable, int], count: int, queue: Any
+    ) -> None:
         result = unit.result
         is_new = result.root not in memory.arrays
         if unit.alpha == 0:
@@ -106,16 +110,18 @@ class Runner:
         if target is None:
             memory.arrays[result.root] = value
         else:
-            _store(target, value, unit.alpha, unit.beta, queue, launch.layouts[-1])
+            _store_result(target, value, unit.alpha, unit.beta, queue, launch.layouts[-1])
 
-    def _new(self, term: Term, sample: Any, count: int) -> Any:
+    def _new(self, term: TensorTerm, sample: Any, count: int) -> Any:
         """An array for an alloca, with the first index of the document fastest."""
         shape = (count,) * self._has_items(term) + term.root.type.shape[::-1]
         made = new_like(sample, shape, sample.dtype)
         first = int(self._has_items(term))
         return made.transpose((*range(first), *reversed(range(first, len(shape)))))
 
-    def _scale(self, unit: Contraction, memory: Memory, values: Mapping[Variable, int], count: int) -> None:
+    def _scale(
+        self, unit: PlannedContraction, memory: CallMemory, values: Mapping[IntegerVariable, int], count: int
+    ) -> None:
         """``result := beta result``, for nothing is read that has a factor of 0."""
         result = unit.result
         if result.root not in memory.arrays:
@@ -131,7 +137,7 @@ class Runner:
 
     # --- what is prepared
 
-    def _launch(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
+    def _launch(self, unit: PlannedContraction, parts: Sequence[Any], target: Any, count: int) -> ContractionLaunch:
         arrays = parts if target is None else [*parts, target]
         key = tuple([(array.shape, array.strides, array.__class__) for array in arrays])
         known = self.launches.setdefault(unit, {})
@@ -139,7 +145,7 @@ class Runner:
             known[key] = self._prepare(unit, parts, target, count)
         return known[key]
 
-    def _prepare(self, unit: Contraction, parts: Sequence[Any], target: Any, count: int) -> Launch:
+    def _prepare(self, unit: PlannedContraction, parts: Sequence[Any], target: Any, count: int) -> ContractionLaunch:
         letters = [self._letters(term) for term in (*unit.terms, unit.result)]
         orders = [order_of(part) for part in parts]
         orders.append(self._default_order(unit.result) if target is None else order_of(target))
@@ -147,11 +153,11 @@ class Runner:
         fine = [is_contiguous(part, order) for part, order in zip(parts, orders, strict=False)]
         direct = target is None or is_contiguous(target, orders[-1])
         groups = find_groups([wish.letters for wish in unit.groups], ordered, [*fine, direct])
-        alone, finish = len(unit.sources) == 1, epilogue(unit) if direct else ""
+        alone, finish = len(unit.sources) == 1, epilogue_of_unit(unit) if direct else ""
 
-        def stated(groups: Mapping[str, str]) -> tuple[tuple[Layout, ...], BatchedEinsum]:
+        def stated(groups: Mapping[str, str]) -> tuple[tuple[ContractionLayout, ...], BatchedEinsum]:
             layouts = tuple(make_layout(order, own, groups) for order, own in zip(orders, ordered, strict=True))
-            e = _statement(unit, layouts, groups)
+            e = _einsum_of_unit(unit, layouts, groups)
             return layouts, e.then(finish) if finish else e
 
         layouts, e = stated(groups)
@@ -166,19 +172,19 @@ class Runner:
             bound = kernel.bind({x: n if isinstance(n, int) else count for x, n in e.index_sizes.items()})
         wishes = [(wish, _why_apart(wish, groups, reason)) for wish in unit.groups]
         wishes += [(wish, _why_divided(wish, kernel, alone=alone)) for wish in unit.loops]
-        return Launch(kernel, layouts, direct, needs_ones, tuple(wishes), bound)
+        return ContractionLaunch(kernel, layouts, direct, needs_ones, tuple(wishes), bound)
 
     def _is_measured(self, e: BatchedEinsum) -> bool:
         """Whether there are records of an einsum on the device."""
         return bool(query(e, self.request.device, self.request.database))
 
-    def _kernel(self, unit: Contraction, e: BatchedEinsum, count: int) -> Kernel:
+    def _kernel(self, unit: PlannedContraction, e: BatchedEinsum, count: int) -> Kernel:
         """The kernel of a statement."""
         looped = "".join(wish.letters for wish in unit.loops) if len(unit.sources) == 1 else ""
         stage = EinsumStage(e, {f"a{k}": term for k, term in enumerate(unit.terms)})
         return stage.kernel(self.request, {INSTANCES: count, **self.request.sizes}, looped)
 
-    def _default_order(self, term: Term) -> tuple[int, ...]:
+    def _default_order(self, term: TensorTerm) -> tuple[int, ...]:
         """Items, then the document's first index last: the layout that an alloca has by its type."""
         first = int(self._has_items(term))
         return (*range(first), *reversed(range(first, first + len(term.letters))))
@@ -201,7 +207,9 @@ def _why_divided(wish: Wish, kernel: Kernel, *, alone: bool) -> str:
     return f"{how}; no kernel that loops over it is expected to be nearly as quick"
 
 
-def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str, str]) -> BatchedEinsum:
+def _einsum_of_unit(
+    unit: PlannedContraction, layouts: Sequence[ContractionLayout], groups: Mapping[str, str]
+) -> BatchedEinsum:
     """The einsum of a contraction for arrays of these layouts."""
     lengths: dict[str, Any] = {**unit.lengths, ITEM: INSTANCES}
     for group, sequence in groups.items():
@@ -215,14 +223,14 @@ def _statement(unit: Contraction, layouts: Sequence[Layout], groups: Mapping[str
     return einsum(f"{','.join(inputs)}->{layouts[-1].letters}", *operands)
 
 
-def epilogue(unit: Contraction) -> str:
+def epilogue_of_unit(unit: PlannedContraction) -> str:
     """The epilogue of the sum ``v`` with alpha and beta; empty where that is the sum.
 
     >>> from types import SimpleNamespace as Some
     >>> from feinsum.languages.immediate.types import SCALARS
     >>> def of(alpha, beta, name):
     ...     result = Some(root=Some(type=Some(element=SCALARS[name])))
-    ...     return epilogue(Some(alpha=alpha, beta=beta, result=result))
+    ...     return epilogue_of_unit(Some(alpha=alpha, beta=beta, result=result))
     >>> of(1.0, 0.0, "f32"), of(5.0, 1.0, "f32"), of(-1.0, 0.5, "f64"), of(2.0, -3.0, "i32")
     ('', '5.0*v + out', '(-1.0)*v + 0.5*out', '2*v + (-3)*out')
     """
@@ -241,14 +249,14 @@ def _begin_buffers(arrays: Sequence[Any], context: Any) -> bool:
     return all(array.offset == 0 and array.context == context for array in arrays)
 
 
-def _enqueue(bound: Bound, parts: Sequence[Any], target: Any, queue: Any) -> None:
+def _enqueue(bound: BoundKernel, parts: Sequence[Any], target: Any, queue: Any) -> None:
     """Launch a kernel on buffers: no view is made, and nothing is checked twice."""
     events = [event for array in (*parts, target) for event in array.events]
     buffers = [array.base_data for array in (*parts, target)]
     target.add_event(bound.enqueue(queue or target.queue, buffers, events or None))
 
 
-def _store(target: Any, value: Any, alpha: float, beta: float, queue: Any, layout: Layout) -> None:
+def _store_result(target: Any, value: Any, alpha: float, beta: float, queue: Any, layout: ContractionLayout) -> None:
     """``target := alpha value + beta target``."""
     if not isinstance(target, np.ndarray):
         order = layout.order or tuple(range(len(target.shape)))

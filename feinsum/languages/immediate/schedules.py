@@ -21,24 +21,24 @@ from itertools import product
 from typing import Any, Final, NoReturn
 
 from feinsum.canonicalization import canonicalize_einsum
-from feinsum.contraction import ContractionSchedule, Step, fused_schedule, step_einsums
+from feinsum.contraction import ContractionSchedule, ContractionStep, fused_schedule, step_einsums
 from feinsum.database import TuningRecord
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import LanguageError, SubscriptError
 from feinsum.languages.diagnostics import Note, broken_rule
-from feinsum.languages.immediate.kernels import plan_of
+from feinsum.languages.immediate.function_plan import FunctionPlan, PlannedContraction, TensorTerm
+from feinsum.languages.immediate.kernels import plan_function
 from feinsum.languages.immediate.marks import Marks, marks_of
-from feinsum.languages.immediate.plan import Contraction, Plan, Term
-from feinsum.languages.immediate.raising import joined
+from feinsum.languages.immediate.raising import joined_consumer
 from feinsum.languages.immediate.resolved import Fence
 from feinsum.languages.immediate.schedule_writer import ScheduleWriter
-from feinsum.languages.immediate.syntax import Function
+from feinsum.languages.immediate.syntax import ImmediateFunction
 from feinsum.languages.program import Program
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 from feinsum.registry import find_space
 from feinsum.space import Instance, Missed
-from feinsum.space.chain import STEPS, read_chain, schedule_of
+from feinsum.space.chain import STEPS, read_chain, schedule_of_links
 from feinsum.subscripts import Subscripts
 
 _REMARK: Final = re.compile(r"^[ \t]*;[ \t]*@(\w+)(?:[ \t]+(\d+)[ \t]+(\{.*\}))?[ \t]*$", re.M)
@@ -46,7 +46,7 @@ _STEP: Final = "step"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelRemark:
     """The content of a remark: a configuration of a space, which makes the kernel of a step."""
 
     space: str
@@ -66,7 +66,7 @@ class Schedule:
     """
 
     steps: ContractionSchedule
-    kernels: tuple[Kernel | None, ...]
+    kernels: tuple[KernelRemark | None, ...]
     marks: tuple[Marks, ...] = ()
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Schedule:
 
 def known_schedule(
     e: BatchedEinsum,
-    kernel: Kernel,
+    kernel: KernelRemark,
     profile: DeviceProfile | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> Schedule:
@@ -104,7 +104,7 @@ def known_schedule(
     )
 
 
-def _known_marks(here: Instance, kernel: Kernel) -> Marks:
+def _known_marks(here: Instance, kernel: KernelRemark) -> Marks:
     """What a configuration of a space that there is makes of the indices of a step."""
     found = find_space(kernel.space)
     with Missed(found):
@@ -112,7 +112,7 @@ def _known_marks(here: Instance, kernel: Kernel) -> Marks:
     return Marks()
 
 
-def _known_steps(e: BatchedEinsum, kernel: Kernel) -> Schedule:
+def _known_steps(e: BatchedEinsum, kernel: KernelRemark) -> Schedule:
     if set(kernel.configuration) != {STEPS}:
         return Schedule(fused_schedule(e), (kernel,))
     canonical = canonicalize_einsum(e)
@@ -120,9 +120,9 @@ def _known_steps(e: BatchedEinsum, kernel: Kernel) -> Schedule:
     if roles is None:
         raise SubscriptError(f"space '{kernel.space}' does not apply to '{e}'")
     links = read_chain(kernel.configuration[STEPS])
-    steps = schedule_of(links, roles.apply(canonical.einsum).indexing)
+    steps = schedule_of_links(links, roles.apply(canonical.einsum).indexing)
     given = roles.of_given(canonical.renaming)
-    kernels = tuple(Kernel(link.space, link.version, link.configuration) for link in links)
+    kernels = tuple(KernelRemark(link.space, link.version, link.configuration) for link in links)
     return Schedule(steps.rename(given.indices, given.reverse.operands), kernels)
 
 
@@ -133,7 +133,7 @@ def recorded_schedule(
     sizes: Mapping[str, int] | None = None,
 ) -> Schedule:
     """The schedule of a record of an einsum; see :func:`known_schedule`."""
-    return known_schedule(e, Kernel(record.space, record.space_version, record.configuration), profile, sizes)
+    return known_schedule(e, KernelRemark(record.space, record.space_version, record.configuration), profile, sizes)
 
 
 def write_schedule(
@@ -163,9 +163,9 @@ def read_schedule(p: Program, e: BatchedEinsum, function: str | None = None) -> 
     :raises SubscriptError: if the program computes something else.
     """
     _require_plain(e)
-    chosen: Function = p.function(function)
-    plan = plan_of(chosen, "general")
-    reader = _Reader(p.source, e, plan)
+    chosen: ImmediateFunction = p.function(function)
+    plan = plan_function(chosen, "general")
+    reader = _ScheduleReader(p.source, e, plan)
     try:
         return reader.read(step=-1)
     except LanguageError:
@@ -183,10 +183,10 @@ def _require_plain(e: BatchedEinsum) -> None:
         )
 
 
-class _Reader:
+class _ScheduleReader:
     """Steps of contractions whose letters are local to each."""
 
-    def __init__(self, source: Source, e: BatchedEinsum, plan: Plan) -> None:
+    def __init__(self, source: SourceText, e: BatchedEinsum, plan: FunctionPlan) -> None:
         self._source, self._e, self._plan = source, e, plan
         self._batch = " "
         self._remarks = [(source.text.count("\n", 0, m.start()) + 1, m) for m in _REMARK.finditer(source.text)]
@@ -200,7 +200,7 @@ class _Reader:
             names.setdefault(a.name, []).append(k)
         made: dict[object, int] = {}
         self._batch = self._e.indexing.output[::step][-1:] if self._plan.is_batched else " "
-        steps: list[Step] = []
+        steps: list[ContractionStep] = []
         marks: list[Marks] = []
         for number, (contraction, _) in enumerate(groups):
             taken = {k for step_ in steps for k in step_.operands}
@@ -211,7 +211,7 @@ class _Reader:
             if number == len(groups) - 1:
                 self._check_output(contraction, output[::step])
             inputs = tuple(terms[k][::step] for k in operands)
-            steps.append(Step(operands, Subscripts(inputs, output[::step])))
+            steps.append(ContractionStep(operands, Subscripts(inputs, output[::step])))
             fused = dict.fromkeys("".join(letters[x] for x in wish.letters[::step]) for wish in contraction.groups)
             looped = sorted({letters[wish.letters] for wish in contraction.loops})
             marks.append(Marks(tuple(fused), "".join(looped)))
@@ -224,13 +224,13 @@ class _Reader:
             self._refuse(groups[-1][0], f"this is not '{self._e.subscripts}': {error}")
         return Schedule(schedule, tuple(kernel for _, kernel in groups), tuple(marks))
 
-    def _groups(self) -> list[tuple[Contraction, Kernel | None]]:
+    def _groups(self) -> list[tuple[PlannedContraction, KernelRemark | None]]:
         """The instructions of each step as one contraction."""
-        found: list[tuple[list[Contraction], int | None]] = []
+        found: list[tuple[list[PlannedContraction], int | None]] = []
         for unit in self._plan.units:
             if isinstance(unit, Fence):
                 continue
-            if not isinstance(unit, Contraction):
+            if not isinstance(unit, PlannedContraction):
                 raise SubscriptError("a schedule has no loops; the kernels of its steps have them")
             if unit.alpha != 1 or unit.beta != 0:
                 self._refuse(unit, "a step of a schedule has alpha = 1 and beta = 0")
@@ -243,11 +243,11 @@ class _Reader:
         if not found:
             raise SubscriptError("the program has no instruction, so it is no schedule")
         return [
-            (self._together(group), None if remark is None else _kernel(self._remarks[remark][1]))
+            (self._together(group), None if remark is None else _kernel_of_remark(self._remarks[remark][1]))
             for group, remark in found
         ]
 
-    def _together(self, group: list[Contraction]) -> Contraction:
+    def _together(self, group: list[PlannedContraction]) -> PlannedContraction:
         """One contraction of several, each of which but the last is read by one that follows."""
         left = list(group)
         while len(left) > 1:
@@ -257,13 +257,13 @@ class _Reader:
                 self._refuse(
                     first, "the result of an instruction is read once, in its own step, unless it is the last there"
                 )
-            left[readers[0]] = joined(first, left[readers[0]])
+            left[readers[0]] = joined_consumer(first, left[readers[0]])
         return left[0]
 
     def _operands(
         self,
-        contraction: Contraction,
-        term: Term,
+        contraction: PlannedContraction,
+        term: TensorTerm,
         names: Mapping[str, Sequence[int]],
         made: Mapping[object, int],
         taken: Collection[int],
@@ -282,7 +282,7 @@ class _Reader:
         return left
 
     def _letters(
-        self, contraction: Contraction, able: Sequence[Sequence[int]], terms: Mapping[int, str]
+        self, contraction: PlannedContraction, able: Sequence[Sequence[int]], terms: Mapping[int, str]
     ) -> tuple[tuple[int, ...], dict[str, str]]:
         """Which operands these are, and the index of the einsum that each letter is; work-items have no letter."""
         choices = [operands for operands in product(*able) if len(set(operands)) == len(operands)]
@@ -293,7 +293,9 @@ class _Reader:
         reason = found[0][1] if found else "one operand of the einsum is read twice"
         return self._refuse(contraction, str(reason))
 
-    def _matched(self, contraction: Contraction, operands: Sequence[int], terms: Mapping[int, str]) -> dict[str, str] | str:
+    def _matched(
+        self, contraction: PlannedContraction, operands: Sequence[int], terms: Mapping[int, str]
+    ) -> dict[str, str] | str:
         """The index of the einsum that each letter is, if the terms are these operands; or why they are not."""
         letters: dict[str, str] = {}
         for k, term in zip(operands, contraction.terms, strict=True):
@@ -305,17 +307,17 @@ class _Reader:
                     return f"index '{own}' is both '{letters[own]}' and '{letter}' of the einsum"
         return "one index of the einsum has two letters here" if len(set(letters.values())) < len(letters) else letters
 
-    def _check_output(self, contraction: Contraction, found: str) -> None:
+    def _check_output(self, contraction: PlannedContraction, found: str) -> None:
         wanted = self._e.indexing.output
         if contraction.result.root.kind == "alloca" or found != wanted:
             self._refuse(contraction, f"the last step gives '{found}', and the einsum '{wanted}'")
 
-    def _refuse(self, contraction: Contraction, message: str) -> NoReturn:
+    def _refuse(self, contraction: PlannedContraction, message: str) -> NoReturn:
         hint = "print a schedule by `feinsum plan --order C`, or one that is recorded by `feinsum query --as log`"
         raise broken_rule(self._source, "schedule", contraction.sources[0].span, message, [Note(hint)])
 
 
-def _kernel(remark: re.Match[str]) -> Kernel | None:
+def _kernel_of_remark(remark: re.Match[str]) -> KernelRemark | None:
     name, version, configuration = remark.groups()
     if version is None:
         if name != _STEP:
@@ -325,4 +327,4 @@ def _kernel(remark: re.Match[str]) -> Kernel | None:
         data = json.loads(configuration)
     except (ValueError, RecursionError) as error:
         raise SubscriptError(f"the configuration of @{name} is no JSON: {error}") from None
-    return Kernel(name, int(version), data)
+    return KernelRemark(name, int(version), data)

@@ -1,7 +1,7 @@
 """The program as data: functions of instructions, frozen, with places that do not count when programs are compared.
 
-`log`, `product`, `sum` and `axpby` are one class, :class:`Update`, for all of them are ``C := alpha einsum(operands) +
-beta C``; they differ in which index maps are legal.
+`log`, `product`, `sum` and `axpby` are one class, :class:`ImmediateUpdate`, for all of them are ``C := alpha
+einsum(operands) + beta C``; they differ in which index maps are legal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 from feinsum.languages.immediate.maps import IndexMap
-from feinsum.languages.immediate.types import Group, Memref, Scalar, Type
+from feinsum.languages.immediate.types import ImmediateMemref, ImmediateScalar, MemrefGroup, Type
 from feinsum.languages.source import Span
 
 NOWHERE: Final = Span(0, 0)
@@ -22,7 +22,7 @@ INPUTS: Final[dict[Opcode, int]] = {"axpby": 1, "log": 2, "product": 2, "sum": 1
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class ImmediateName:
     """A use or a definition of ``%text``."""
 
     text: str
@@ -33,10 +33,10 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ImmediateParameter:
     """An argument of a function."""
 
-    name: Name
+    name: ImmediateName
     type: Type
 
 
@@ -44,8 +44,8 @@ class Parameter:
 class Alloca:
     """``%x = alloca : memref``: memory of one work-item, with no content yet."""
 
-    result: Name
-    type: Memref
+    result: ImmediateName
+    type: ImmediateMemref
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -53,15 +53,15 @@ class Alloca:
 class GetWorkItem:
     """``%x = get_work_item %A, i64 %o : group``: the memref of a group that has this work-item's number, plus an offset."""
 
-    result: Name
-    operand: Name
-    offset: tuple[Scalar, Name] | None
-    type: Group
+    result: ImmediateName
+    operand: ImmediateName
+    offset: tuple[ImmediateScalar, ImmediateName] | None
+    type: MemrefGroup
     span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class ImmediateSlice:
     """``start:stop`` of an index; None for the first or the last of it."""
 
     start: int | None = None
@@ -73,8 +73,8 @@ class Slice:
 class Fixed:
     """One value of an index, which the view does not have any more: a number, or an integer of a type."""
 
-    at: int | Name
-    type: Scalar | None = None
+    at: int | ImmediateName
+    type: ImmediateScalar | None = None
     span: Span = field(default=NOWHERE, compare=False)
 
 
@@ -82,17 +82,17 @@ class Fixed:
 class Subview:
     """``%x = subview %A[entries] : source to type``."""
 
-    result: Name
-    operand: Name
-    entries: tuple[Slice | Fixed, ...]
-    source: Memref
-    type: Memref
+    result: ImmediateName
+    operand: ImmediateName
+    entries: tuple[ImmediateSlice | Fixed, ...]
+    source: ImmediateMemref
+    type: ImmediateMemref
     span: Span = field(default=NOWHERE, compare=False)
     type_span: Span = field(default=NOWHERE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class ImmediateUpdate:
     """``C := alpha einsum(operands) + beta C``.
 
     :ivar types: of the operands, and last of the result.
@@ -101,10 +101,10 @@ class Update:
     opcode: Opcode
     map: IndexMap
     alpha: float
-    operands: tuple[Name, ...]
+    operands: tuple[ImmediateName, ...]
     beta: float
-    result: Name
-    types: tuple[Memref, ...]
+    result: ImmediateName
+    types: tuple[ImmediateMemref, ...]
     span: Span = field(default=NOWHERE, compare=False)
     constants: tuple[Span, Span] = field(default=(NOWHERE, NOWHERE), compare=False)
     """The places of alpha and beta."""
@@ -115,8 +115,8 @@ class Update:
 class For:
     """``for type %variable = start to stop {body}``, the last value excluded."""
 
-    type: Scalar
-    variable: Name
+    type: ImmediateScalar
+    variable: ImmediateName
     start: int
     stop: int
     body: tuple[Instruction, ...]
@@ -124,7 +124,7 @@ class For:
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class OrderBarrier:
     """Everything before is done before anything after; instructions on either side are not raised to one einsum."""
 
     span: Span = field(default=NOWHERE, compare=False)
@@ -134,30 +134,30 @@ class Barrier:
 class LifetimeStop:
     """The memory of an alloca is not needed any more."""
 
-    operand: Name
+    operand: ImmediateName
     span: Span = field(default=NOWHERE, compare=False)
 
 
-Instruction: TypeAlias = Alloca | GetWorkItem | Subview | Update | For | Barrier | LifetimeStop
+Instruction: TypeAlias = Alloca | GetWorkItem | Subview | ImmediateUpdate | For | OrderBarrier | LifetimeStop
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class ImmediateFunction:
     """``define @name(parameters) {body}``, executed for each work-item."""
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ImmediateParameter, ...]
     body: tuple[Instruction, ...]
     span: Span = field(default=NOWHERE, compare=False)
 
     def walk(self) -> Iterator[Instruction]:
         """Every instruction, those in loops once, in order of the text."""
-        yield from walk(self.body)
+        yield from walk_instructions(self.body)
 
 
-def walk(body: tuple[Instruction, ...]) -> Iterator[Instruction]:
+def walk_instructions(body: tuple[Instruction, ...]) -> Iterator[Instruction]:
     """Every instruction of a region and of the regions in it."""
     for instruction in body:
         yield instruction
         if isinstance(instruction, For):
-            yield from walk(instruction.body)
+            yield from walk_instructions(instruction.body)

@@ -13,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ImmediateScalar:
     """A number: ``i8`` to ``i64``, ``u8`` to ``u64``, ``f32`` and ``f64``."""
 
     name: str
@@ -53,18 +53,18 @@ class Scalar:
         return self.name
 
 
-SCALARS: Final = {name: Scalar(name) for name in "i8 i16 i32 i64 u8 u16 u32 u64 f32 f64".split()}
+SCALARS: Final = {name: ImmediateScalar(name) for name in "i8 i16 i32 i64 u8 u16 u32 u64 f32 f64".split()}
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownImmediateType:
     """The type of a name that stands for nothing; an error has said so, and what depends on it is not checked."""
 
     def __str__(self) -> str:
         return "unknown"
 
 
-UNKNOWN: Final = Unknown()
+UNKNOWN: Final = UnknownImmediateType()
 
 
 def packed_strides(shape: Iterable[int]) -> tuple[int, ...]:
@@ -82,14 +82,14 @@ def packed_strides(shape: Iterable[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Memref:
+class ImmediateMemref:
     """A tensor in memory.
 
     :ivar shape: lengths, first index first; none of them for a single number.
     :ivar strides: distances in elements between neighbours along each index; the first one moves least.
     """
 
-    element: Scalar
+    element: ImmediateScalar
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
@@ -107,7 +107,7 @@ class Memref:
     def extent(self) -> int:
         """Elements from the first one to behind the last one.
 
-        >>> memref(SCALARS["f32"], (3, 2), (1, 4)).extent
+        >>> immediate_memref(SCALARS["f32"], (3, 2), (1, 4)).extent
         7
         """
         return 1 + sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
@@ -117,23 +117,25 @@ class Memref:
         return f"memref<{shape}>" if self.is_packed else f"memref<{shape},strided<{','.join(map(str, self.strides))}>>"
 
 
-def memref(element: Scalar, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Memref:
+def immediate_memref(
+    element: ImmediateScalar, shape: tuple[int, ...], strides: tuple[int, ...] | None = None
+) -> ImmediateMemref:
     """A memref, packed unless strides are given.
 
-    >>> print(memref(SCALARS["f32"], (5, 6, 7), (1, 5, 30)), memref(SCALARS["f64"], (3, 3), (1, 4)))
+    >>> print(immediate_memref(SCALARS["f32"], (5, 6, 7), (1, 5, 30)), immediate_memref(SCALARS["f64"], (3, 3), (1, 4)))
     memref<f32x5x6x7> memref<f64x3x3,strided<1,4>>
     """
-    return Memref(element, shape, packed_strides(shape) if strides is None else strides)
+    return ImmediateMemref(element, shape, packed_strides(shape) if strides is None else strides)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MemrefGroup:
     """Memrefs of one type, one for each work-item.
 
     :ivar distance: elements between neighbours; None for a pointer to each of them.
     """
 
-    memref: Memref
+    memref: ImmediateMemref
     distance: int | None
 
     def __str__(self) -> str:
@@ -141,4 +143,4 @@ class Group:
         return f"group<{self.memref},{layout}>"
 
 
-Type: TypeAlias = Scalar | Memref | Group | Unknown
+Type: TypeAlias = ImmediateScalar | ImmediateMemref | MemrefGroup | UnknownImmediateType

@@ -5,20 +5,20 @@ from __future__ import annotations
 from itertools import pairwise
 
 from feinsum.languages.diagnostics import Findings, Note, counted
-from feinsum.languages.immediate.maps import Indices, Mark
-from feinsum.languages.immediate.syntax import INPUTS, Update
-from feinsum.languages.immediate.types import Memref
+from feinsum.languages.immediate.maps import Mark, OperandIndices
+from feinsum.languages.immediate.syntax import INPUTS, ImmediateUpdate
+from feinsum.languages.immediate.types import ImmediateMemref
 from feinsum.languages.source import Span
 
 
-def check_update(update: Update, findings: Findings) -> None:
+def check_update(update: ImmediateUpdate, findings: Findings) -> None:
     """Put into `findings` what is wrong with an update whose operands have the types that it says."""
     count = INPUTS[update.opcode]
     if len(update.map.inputs) != count:
         message = f"{update.opcode} reads {counted(count, 'operand')}, and its map has {len(update.map.inputs)}"
         findings.error("map-operands", update.map.span, message)
         return
-    _check_numbers(update, findings)
+    _check_update_numbers(update, findings)
     if not _check_terms(update, findings):
         return
     _SETS[update.opcode](update, findings)
@@ -26,8 +26,8 @@ def check_update(update: Update, findings: Findings) -> None:
         _check_marks(update, findings)
 
 
-def _check_numbers(update: Update, findings: Findings) -> None:
-    known = [t for t in update.types if isinstance(t, Memref)]
+def _check_update_numbers(update: ImmediateUpdate, findings: Findings) -> None:
+    known = [t for t in update.types if isinstance(t, ImmediateMemref)]
     elements = list(dict.fromkeys(t.element for t in known))
     if len(elements) > 1:
         message = f"tensors of {' and '.join(map(str, elements))} in one instruction; all have one type of number"
@@ -38,7 +38,7 @@ def _check_numbers(update: Update, findings: Findings) -> None:
             findings.error("constant-type", span, f"{word} is {value!r}, which is no value of {elements[0]}")
 
 
-def _check_terms(update: Update, findings: Findings) -> bool:
+def _check_terms(update: ImmediateUpdate, findings: Findings) -> bool:
     """Whether the sets of indices can be compared."""
     fine = True
     lengths: dict[str, tuple[int, str]] = {}
@@ -52,7 +52,7 @@ def _check_terms(update: Update, findings: Findings) -> bool:
         if marked and update.opcode != "log":
             message = f"{update.opcode} has no modifiers"
             findings.error("map-modifiers", marked[0].span, message, [Note(f"write {marked[0].letters}")])
-        if not isinstance(type_, Memref):
+        if not isinstance(type_, ImmediateMemref):
             continue
         if len(letters) != type_.order:
             fine = False
@@ -68,28 +68,28 @@ def _check_terms(update: Update, findings: Findings) -> bool:
     return fine
 
 
-def _letters(update: Update) -> list[str]:
+def _update_letters(update: ImmediateUpdate) -> list[str]:
     return [term.letters for term in update.map.terms]
 
 
-def _check_axpby(update: Update, findings: Findings) -> None:
-    a, b = _letters(update)
+def _check_axpby(update: ImmediateUpdate, findings: Findings) -> None:
+    a, b = _update_letters(update)
     if set(a) != set(b):
         odd = min(set(a) ^ set(b))
         message = f"both operands of axpby have the same indices, and '{odd}' is in one only"
         findings.error("axpby-indices", update.map.span, message)
 
 
-def _check_sum(update: Update, findings: Findings) -> None:
-    a, b = _letters(update)
+def _check_sum(update: ImmediateUpdate, findings: Findings) -> None:
+    a, b = _update_letters(update)
     for letter in dict.fromkeys(b):
         if letter not in a:
             message = f"index '{letter}' of {update.result} is not in {update.operands[0]}"
             findings.error("sum-indices", update.map.output.span, message)
 
 
-def _check_product(update: Update, findings: Findings) -> None:
-    a, b, c = _letters(update)
+def _check_update_product(update: ImmediateUpdate, findings: Findings) -> None:
+    a, b, c = _update_letters(update)
     for letter in dict.fromkeys(c):
         if letter not in a + b:
             message = f"index '{letter}' of {update.result} is in no operand that is read"
@@ -100,8 +100,8 @@ def _check_product(update: Update, findings: Findings) -> None:
             findings.error("product-indices", update.map.output.span, message)
 
 
-def _check_log(update: Update, findings: Findings) -> None:
-    a, b, c = _letters(update)
+def _check_log(update: ImmediateUpdate, findings: Findings) -> None:
+    a, b, c = _update_letters(update)
     for letter in dict.fromkeys(c):
         if letter not in a + b:
             message = f"index '{letter}' of {update.result} is in no operand that is read"
@@ -113,14 +113,14 @@ def _check_log(update: Update, findings: Findings) -> None:
                 findings.error("log-lonely", term.span, message)
 
 
-_SETS = {"axpby": _check_axpby, "sum": _check_sum, "product": _check_product, "log": _check_log}
+_SETS = {"axpby": _check_axpby, "sum": _check_sum, "product": _check_update_product, "log": _check_log}
 
 
-def _mark_of(term: Indices, letter: str) -> Mark:
+def _mark_of(term: OperandIndices, letter: str) -> Mark:
     return next(mark for mark in term.marks if letter in mark.letters)
 
 
-def _check_marks(update: Update, findings: Findings) -> None:
+def _check_marks(update: ImmediateUpdate, findings: Findings) -> None:
     terms = update.map.terms
     reported: set[Span] = set()
     for term in terms:
@@ -130,17 +130,17 @@ def _check_marks(update: Update, findings: Findings) -> None:
                     if mark.letters in other.letters and _mark_of(other, mark.letters).kind != "loop":
                         _complain_of_loop(mark, other, findings)
             elif mark.kind == "fuse" and mark.span not in reported:
-                reported |= _check_group(mark, update, findings)
+                reported |= _check_group_marks(mark, update, findings)
 
 
-def _complain_of_loop(mark: Mark, other: Indices, findings: Findings) -> None:
+def _complain_of_loop(mark: Mark, other: OperandIndices, findings: Findings) -> None:
     there = _mark_of(other, mark.letters)
     message = f"index '{mark.letters}' is looped over in one operand and not in another one"
     notes = [findings.note("looped over here", mark.span), Note(f"write [{mark.letters}]")]
     findings.error("loop-everywhere", there.span, message, notes)
 
 
-def _check_group(mark: Mark, update: Update, findings: Findings) -> set[Span]:
+def _check_group_marks(mark: Mark, update: ImmediateUpdate, findings: Findings) -> set[Span]:
     """Check the group of a mark in all operands; the spans of those marks that are of the same group."""
     alike = {other.span for term in update.map.terms for other in term.marks if other.letters == mark.letters}
     seen = {mark.span}
@@ -164,17 +164,17 @@ def _check_group(mark: Mark, update: Update, findings: Findings) -> set[Span]:
             findings.error("group-everywhere", there.span if there.letters else term.span, message, [note])
             return seen
         seen.add(there.span)
-        if isinstance(type_, Memref) and not is_one_axis(mark.letters, term.letters, type_):
+        if isinstance(type_, ImmediateMemref) and not is_one_axis(mark.letters, term.letters, type_):
             message = f"{mark} of {name} does not lie in memory as one index, so the group means nothing"
             findings.warn("group-layout", there.span, message)
     return seen
 
 
-def is_one_axis(group: str, letters: str, type_: Memref) -> bool:
+def is_one_axis(group: str, letters: str, type_: ImmediateMemref) -> bool:
     """Whether neighbouring indices lie in memory as one: each stride is the previous one's times its length.
 
-    >>> from feinsum.languages.immediate.types import SCALARS, memref
-    >>> is_one_axis("jk", "ijk", memref(SCALARS["f32"], (3, 4, 5))), is_one_axis("ij", "ij", memref(SCALARS["f32"], (3, 4), (1, 8)))
+    >>> from feinsum.languages.immediate.types import SCALARS, immediate_memref
+    >>> is_one_axis("jk", "ijk", immediate_memref(SCALARS["f32"], (3, 4, 5))), is_one_axis("ij", "ij", immediate_memref(SCALARS["f32"], (3, 4), (1, 8)))
     (True, False)
     """  # noqa: E501
     axes = [letters.index(x) for x in group]

@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from feinsum.languages.immediate.types import Group, Memref, Scalar
+from feinsum.languages.immediate.types import ImmediateMemref, ImmediateScalar, MemrefGroup
 from feinsum.languages.source import Span
 
 NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class Variable:
+class IntegerVariable:
     """An integer: a loop variable with `start <= value < stop`, or an argument, of which that is not known.
 
     Two of one name are two variables, for loops that stand side by side may call theirs alike.
     """
 
     name: str
-    type: Scalar
+    type: ImmediateScalar
     start: int | None = None
     stop: int | None = None
     span: Span = NOWHERE
@@ -48,9 +48,9 @@ class Root:
 
     name: str
     kind: Literal["argument", "item", "alloca"]
-    type: Memref
+    type: ImmediateMemref
     group: str = ""
-    offset: Variable | None = None
+    offset: IntegerVariable | None = None
     span: Span = NOWHERE
     depth: int = 0
 
@@ -61,7 +61,7 @@ class Bounds:
 
     low: int
     high: int
-    variable: Variable | None = None
+    variable: IntegerVariable | None = None
     base: int = 0
 
     def meets(self, other: Bounds) -> bool:
@@ -75,7 +75,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class View:
+class ImmediateView:
     """A box of a root.
 
     :ivar bounds: of each index of the root.
@@ -98,14 +98,14 @@ class View:
         return tuple(self.root.type.strides[axis] for axis in self.axes)
 
     @property
-    def type(self) -> Memref:
+    def type(self) -> ImmediateMemref:
         """As the document computes it: integers drop their index, strides stay."""
-        return Memref(self.root.type.element, self.shape, self.strides)
+        return ImmediateMemref(self.root.type.element, self.shape, self.strides)
 
     @property
-    def offset(self) -> tuple[int, Mapping[Variable, int]]:
+    def offset(self) -> tuple[int, Mapping[IntegerVariable, int]]:
         """Elements in front of it in its root, and those for each variable times its value."""
-        constant, factors = 0, dict[Variable, int]()
+        constant, factors = 0, dict[IntegerVariable, int]()
         for bounds, stride in zip(self.bounds, self.root.type.strides, strict=True):
             if bounds.variable is None:
                 constant += bounds.low * stride
@@ -119,22 +119,22 @@ class View:
         """Whether it is all of its root, in the order of this."""
         return self.axes == tuple(range(self.root.type.order)) and self.shape == self.root.type.shape
 
-    def overlaps(self, other: View) -> bool:
+    def overlaps(self, other: ImmediateView) -> bool:
         """Whether the two may have an element in common, at one time; arguments are apart, as calls check."""
         if self.root is not other.root:
             same = self.root.group == other.root.group != "" and self.root.offset is other.root.offset
             return same and self._boxes_meet(other)
         return self._boxes_meet(other)
 
-    def _boxes_meet(self, other: View) -> bool:
+    def _boxes_meet(self, other: ImmediateView) -> bool:
         return all(a.meets(b) for a, b in zip(self.bounds, other.bounds, strict=True))
 
 
-def whole(root: Root) -> View:
+def whole_root(root: Root) -> ImmediateView:
     """All of a root."""
     bounds = tuple(Bounds(0, length) for length in root.type.shape)
-    return View(root, bounds, tuple(range(root.type.order)), root.span)
+    return ImmediateView(root, bounds, tuple(range(root.type.order)), root.span)
 
 
-Meaning: TypeAlias = Variable | View | Group | Scalar | None
+Meaning: TypeAlias = IntegerVariable | ImmediateView | MemrefGroup | ImmediateScalar | None
 """The meaning of a name: of a float argument its type, of an erroneous name nothing."""

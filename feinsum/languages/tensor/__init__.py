@@ -9,21 +9,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from feinsum.languages.diagnostics import Diagnostic, Findings
-from feinsum.languages.source import Source
-from feinsum.languages.tensor.checking import check
-from feinsum.languages.tensor.ir import Function
+from feinsum.languages.source import SourceText
+from feinsum.languages.tensor.checking import check_function
+from feinsum.languages.tensor.ir import TensorFunction
 from feinsum.languages.tensor.printing import show
-from feinsum.languages.tensor.reading import read as _read
+from feinsum.languages.tensor.reading import read_module as _read
 
 if TYPE_CHECKING:
     from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
     from feinsum.languages.calling.signature import Signature
-    from feinsum.languages.tensor.ir import Value
+    from feinsum.languages.tensor.ir import TensorValue
 
 __all__ = ["build", "interpret", "read", "sample_arguments", "show", "signature", "subject_at"]
 
 
-def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diagnostic, ...]]:
+def read(source: SourceText, strict: bool) -> tuple[tuple[TensorFunction, ...], tuple[Diagnostic, ...]]:
     """The functions of a text, checked, and its warnings.
 
     :raises LanguageError: with all that is wrong with it.
@@ -31,12 +31,12 @@ def read(source: Source, strict: bool) -> tuple[tuple[Function, ...], tuple[Diag
     findings = Findings(source)
     functions = _read(source, findings, strict)
     for function in functions:
-        check(function, findings)
+        check_function(function, findings)
     findings.raise_errors()
     return functions, findings.warnings
 
 
-def signature(function: Function) -> Signature[Value]:
+def signature(function: TensorFunction) -> Signature[TensorValue]:
     """What a function takes."""
     from feinsum.languages.tensor.arguments import signature as found
 
@@ -44,15 +44,15 @@ def signature(function: Function) -> Signature[Value]:
 
 
 def interpret(
-    function: Function, source: Source, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
+    function: TensorFunction, source: SourceText, arguments: Mapping[str, Any], count: int | None, sizes: Mapping[str, Any]
 ) -> Any:
     """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
-    from feinsum.languages.tensor.interpreting import execute
+    from feinsum.languages.tensor.interpreting import execute_kernel
 
-    return execute(function, source, arguments, count, **sizes)
+    return execute_kernel(function, source, arguments, count, **sizes)
 
 
-def build(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
+def build(function: TensorFunction, source: SourceText, request: BuildRequest) -> ProgramRunner:
     """A function made ready for a device; see :func:`feinsum.build`."""
     from feinsum.languages.tensor.running import make
 
@@ -60,10 +60,10 @@ def build(function: Function, source: Source, request: BuildRequest) -> ProgramR
 
 
 def sample_arguments(
-    function: Function, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
+    function: TensorFunction, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Random arguments; see :func:`feinsum.languages.trying.try_out`."""
-    from feinsum.languages.tensor.running.samples import sample_arguments as sample
+    from feinsum.languages.tensor.running.samples import tensor_samples as sample
 
     return sample(function, sizes, seed, count, given)
 

@@ -11,45 +11,45 @@ from typing import Any, TypeAlias
 from feinsum.errors import DTypeError, ShapeError, ValidationError
 from feinsum.languages.calling import arguments
 from feinsum.languages.calling.signature import BoundArgument, Signature, Taken
-from feinsum.languages.tensor.effects import written_parameters
-from feinsum.languages.tensor.ir import Function, Operation, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
+from feinsum.languages.tensor.memory_effects import written_parameters
 from feinsum.languages.tensor.numbers import dtype_of, rounded
-from feinsum.languages.tensor.types import BF16, Boolean, Group, Memref, Scalar
+from feinsum.languages.tensor.types import BF16, Boolean, PointerGroup, TensorMemref, TensorScalar
 
-LayOut: TypeAlias = Callable[[Value, Memref, Mapping[str, Any], Any, str], tuple[Any, Any]]
+LayOut: TypeAlias = Callable[[TensorValue, TensorMemref, Mapping[str, Any], Any, str], tuple[Any, Any]]
 """Checks an array of a parameter: the memref that it is to fit, its attributes and its name in errors follow the
 parameter.  Returns the array as the program has it, and where its elements lie."""
 
 
-def signature(function: Function) -> Signature[Value]:
+def signature(function: TensorFunction) -> Signature[TensorValue]:
     """What a function takes."""
     open_sizes: list[str] = []
     for parameter in function.parameters:
         type_ = parameter.type
-        memref = type_.memref if isinstance(type_, Group) else type_
-        open_sizes += [parameter.name] if isinstance(type_, Group) and type_.size is None else []
-        if isinstance(memref, Memref):
+        memref = type_.memref if isinstance(type_, PointerGroup) else type_
+        open_sizes += [parameter.name] if isinstance(type_, PointerGroup) and type_.size is None else []
+        if isinstance(memref, TensorMemref):
             open_sizes += [f"{parameter.name}.{mode}" for mode, size in enumerate(memref.shape) if size is None]
     parameters = {parameter.name: parameter for parameter in function.parameters}
     written = tuple(parameter.name for parameter in written_parameters(function))
     return Signature(f"@{function.name}", parameters, written, sizes=tuple(open_sizes))
 
 
-def taker(function: Function, lay_out: LayOut) -> Callable[[str, Value, Any], Taken]:
+def taker(function: TensorFunction, lay_out: LayOut) -> Callable[[str, TensorValue, Any], Taken]:
     """What :meth:`Signature.bind` needs: numbers are rounded to their types, and each array is laid out.
 
     :raises ValidationError, DTypeError, ShapeError: there, if an argument does not fit its type.
     """
     attributes = dict(zip(function.parameters, function.parameter_attributes, strict=True))
 
-    def take(name: str, parameter: Value, argument: Any) -> Taken:
+    def take(name: str, parameter: TensorValue, argument: Any) -> Taken:
         type_ = parameter.type
-        if isinstance(type_, (Scalar, Boolean)):
+        if isinstance(type_, (TensorScalar, Boolean)):
             return (), rounded(arguments.take_number(name, type_, argument, dtype_of(type_)), type_)
-        if isinstance(type_, Memref):
+        if isinstance(type_, TensorMemref):
             array, place = lay_out(parameter, type_, attributes[parameter], argument, name)
             return (array,), (place,)
-        assert isinstance(type_, Group)
+        assert isinstance(type_, PointerGroup)
         _check_group(type_, argument, name)
         found = [
             lay_out(parameter, type_.memref, attributes[parameter], array, f"{name}[{number}]")
@@ -60,13 +60,13 @@ def taker(function: Function, lay_out: LayOut) -> Callable[[str, Value, Any], Ta
     return take
 
 
-def check_array(type_: Memref, attributes: Mapping[str, Any], argument: Any, name: str) -> None:
+def check_array(type_: TensorMemref, attributes: Mapping[str, Any], argument: Any, name: str) -> None:
     """Check that an array fits a memref, and has sizes as its parameter promises.
 
     :raises ValidationError, DTypeError, ShapeError: if it does not.
     """
     wanted = dtype_of(type_.element)
-    if type_.element == BF16 and arguments.is_array(argument):
+    if type_.element == BF16 and arguments.is_own_array(argument):
         if argument.dtype.name not in ("bfloat16", "uint16"):
             raise DTypeError(f"{name} holds bf16: pass ml_dtypes.bfloat16, or bits as uint16, not {argument.dtype}")
         wanted = argument.dtype
@@ -76,14 +76,14 @@ def check_array(type_: Memref, attributes: Mapping[str, Any], argument: Any, nam
             raise ValidationError(f"{name} promises that {divisor} divides the size of mode {mode}, which is {size}")
 
 
-def _check_group(type_: Group, argument: Any, name: str) -> None:
+def _check_group(type_: PointerGroup, argument: Any, name: str) -> None:
     if not isinstance(argument, Sequence) or isinstance(argument, str):
         raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
     if type_.size not in (None, len(argument)):
         raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
 
 
-def wanted_strides(type_: Memref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
+def wanted_strides(type_: TensorMemref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
     """The strides of a type, packed where it says nothing.
 
     :raises ShapeError: if they overlap at the sizes of the argument.
@@ -98,13 +98,16 @@ def wanted_strides(type_: Memref, shape: Sequence[int], attributes: Mapping[str,
     return tuple(strides)
 
 
-def stride_divisors(type_: Memref, attributes: Mapping[str, Any]) -> list[int]:
+def stride_divisors(type_: TensorMemref, attributes: Mapping[str, Any]) -> list[int]:
     """What a parameter promises to divide the stride of each mode."""
     return [*attributes.get("stride_gcd", ()), *[1] * type_.order][: type_.order]
 
 
-def instances(
-    function: Function, given: Sequence[BoundArgument[Value]], counted: Sequence[tuple[Value, int]], count: int | None
+def instance_count(
+    function: TensorFunction,
+    given: Sequence[BoundArgument[TensorValue]],
+    counted: Sequence[tuple[TensorValue, int]],
+    count: int | None,
 ) -> int:
     """How often the function runs: as often as sizes say that the group id is an index of, or as was asked.
 
@@ -114,7 +117,7 @@ def instances(
     sizes: dict[str, int] = {}
     known = {one.parameter: one for one in given}
     for value, mode in counted:
-        grouped, arrays = isinstance(value.type, Group), known[value].arrays
+        grouped, arrays = isinstance(value.type, PointerGroup), known[value].arrays
         what = f"%{value.name}" if grouped else f"mode {mode} of %{value.name}"
         sizes[what] = len(arrays) if grouped else arrays[0].shape[mode]
     if count is None:
@@ -128,14 +131,14 @@ def instances(
     return count
 
 
-def indexed_by_group(function: Function) -> list[tuple[Value, int]]:
+def indexed_by_group(function: TensorFunction) -> list[tuple[TensorValue, int]]:
     """Parameters and modes of which the group id is the index."""
     ids = {op.results[0] for op in function.body.walk() if op.attributes.get("builtin") == "group_id"}
     found = (place for operation in function.body.walk() for place in _indexed(operation, ids))
     return list(dict.fromkeys(place for place in found if place[0] in function.parameters))
 
 
-def _indexed(operation: Operation, ids: set[Value]) -> list[tuple[Value, int]]:
+def _indexed(operation: TensorOperation, ids: set[TensorValue]) -> list[tuple[TensorValue, int]]:
     """Memrefs and modes of which a group id is the index."""
     if operation.name == "load":
         return [(operation.operands[0], mode) for mode, value in enumerate(operation.operands[1:]) if value in ids]

@@ -39,7 +39,7 @@ _NUMBERS: Final = "integers floating complex coopmatrices"
 _CHECKED: Final = ("rows_checked", "cols_checked", "both_checked")
 
 
-def _update(name: str, form: str, formula: str, roles: str, transposes: int = 0) -> Definition:
+def _define_update(name: str, form: str, formula: str, roles: str, transposes: int = 0) -> Definition:
     """An instruction of linear algebra, whose last operand is the result; it is read too, unless beta is 0."""
     names = tuple(roles.split())
     memrefs = tuple(role for role in names if role not in ("alpha", "beta", "n"))
@@ -51,7 +51,7 @@ def _arithmetic(name: str, roles: str, formula: str, types: str) -> Definition:
     return Definition(f"arith.{name}", "mixed", form, formula, tuple(roles.split()), types=tuple(types.split()))
 
 
-def _scan(name: str, formula: str) -> Definition:
+def _define_scan(name: str, formula: str) -> Definition:
     return Definition(
         f"subgroup_{name}", "spmd", f"subgroup_{name}.{{exclusive_scan|inclusive_scan|reduce}} %a : T", formula, ("a",)
     )
@@ -59,8 +59,8 @@ def _scan(name: str, formula: str) -> Definition:
 
 _ALL: Final = (
     Definition("alloca", "collective", "alloca [{alignment=n}] : memref<...,local>", "memory until the block ends"),
-    _update("axpby", "axpby.{n|t}[.atomic] %alpha, %A, %beta, %B", "B := α op(A) + β B", "alpha A beta B", 1),
-    _update(
+    _define_update("axpby", "axpby.{n|t}[.atomic] %alpha, %A, %beta, %B", "B := α op(A) + β B", "alpha A beta B", 1),
+    _define_update(
         "cumsum", "cumsum[.atomic] %alpha, %A, n, %beta, %B",
         "B[.., j, ..] := α Σ_{i ≤ j} A[.., i, ..] + β B[.., j, ..], mode n counted from 0", "alpha A beta B",
     ),
@@ -68,17 +68,17 @@ _ALL: Final = (
         "foreach", "collective", "foreach (%i, ...)[: int] = (%from, ...), (%to, ...) {...}",
         "the region for each of [from, to) × ..., in any order",
     ),
-    _update(
+    _define_update(
         "gemm", "gemm.{n|t}.{n|t}[.atomic] %alpha, %A, %B, %beta, %C", "C := α op(A) op(B) + β C", "alpha A B beta C", 2,
     ),
-    _update("gemv", "gemv.{n|t}[.atomic] %alpha, %A, %b, %beta, %c", "c := α op(A) b + β c", "alpha A b beta c", 1),
-    _update("ger", "ger[.atomic] %alpha, %a, %b, %beta, %C", "C := α a bᵀ + β C", "alpha a b beta C"),
-    _update(
+    _define_update("gemv", "gemv.{n|t}[.atomic] %alpha, %A, %b, %beta, %c", "c := α op(A) b + β c", "alpha A b beta c", 1),
+    _define_update("ger", "ger[.atomic] %alpha, %a, %b, %beta, %C", "C := α a bᵀ + β C", "alpha a b beta C"),
+    _define_update(
         "hadamard_product", "hadamard_product[.atomic] %alpha, %A, %B, %beta, %C",
         "C[i, j] := α A[i, j] B[i, j] + β C[i, j]", "alpha A B beta C",
     ),
     Definition("parallel", "collective", "parallel {...}", "the region by every work-item"),
-    _update("sum", "sum.{n|t}[.atomic] %alpha, %A, %beta, %b", "b := α op(A) 1 + β b", "alpha A beta b", 1),
+    _define_update("sum", "sum.{n|t}[.atomic] %alpha, %A, %beta, %b", "b := α op(A) 1 + β b", "alpha A beta b", 1),
     Definition("lifetime_stop", "collective", "lifetime_stop %a", "ends the memory of an alloca", ("a",)),
     _arithmetic("add", "a b", "a + b", _NUMBERS),
     _arithmetic("sub", "a b", "a - b", _NUMBERS),
@@ -131,9 +131,9 @@ _ALL: Final = (
                "M[x + i, y + j] := A[i, j], or += it", ("A", "M", "x", "y"), (), ("M",), 0, (_CHECKED, _STORES)),
     Definition("subgroup_broadcast", "spmd", "subgroup_broadcast %a, %i : T", "a of work-item i of the sub-group",
                ("a", "i")),
-    _scan("add", "running sums, or the sum, of a over the sub-group"),
-    _scan("max", "running maxima, or the maximum, of a over the sub-group"),
-    _scan("min", "running minima, or the minimum, of a over the sub-group"),
+    _define_scan("add", "running sums, or the sum, of a over the sub-group"),
+    _define_scan("max", "running maxima, or the maximum, of a over the sub-group"),
+    _define_scan("min", "running minima, or the minimum, of a over the sub-group"),
 )  # fmt: skip
 
 DEFINITIONS: Final = {definition.name: definition for definition in _ALL}

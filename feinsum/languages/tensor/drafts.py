@@ -10,14 +10,14 @@ from feinsum.languages.diagnostics import counted
 from feinsum.languages.scanning import Token
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.definitions import DEFINITIONS, MODIFIERS_OF_FAMILY
-from feinsum.languages.tensor.ir import Value
-from feinsum.languages.tensor.notation import Constant, Notation
+from feinsum.languages.tensor.ir import TensorValue
+from feinsum.languages.tensor.notation import Constant, TensorNotation
 from feinsum.languages.tensor.types import (
     INDEX,
     UNKNOWN,
-    Memref,
+    TensorMemref,
     Type,
-    memref,
+    tensor_memref,
 )
 
 
@@ -28,15 +28,15 @@ class Immediate(NamedTuple):
     span: Span
 
 
-class Slice(NamedTuple):
+class SubviewEntry(NamedTuple):
     """An entry of a subview: an offset, and a size or None; both None for a colon alone."""
 
     offset: Token | int | None
-    size: Token | Value | int | None
+    size: Token | TensorValue | int | None
     span: Span
 
 
-class Parameter(NamedTuple):
+class TensorParameter(NamedTuple):
     """A parameter of a function."""
 
     name: Token
@@ -49,14 +49,14 @@ class FunctionDraft(NamedTuple):
     """A function before names are looked up."""
 
     name: Token
-    parameters: list[Parameter]
+    parameters: list[TensorParameter]
     attributes: Mapping[str, Any]
-    body: list[Draft]
+    body: list[InstructionDraft]
     span: Span
 
 
 @dataclass(slots=True)
-class Draft:
+class InstructionDraft:
     """An instruction: `bounds` are the entries of subview and expand, `binders` loop variables and carried values."""
 
     name: str
@@ -65,9 +65,9 @@ class Draft:
     types: list[Type] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Any] = field(default_factory=dict)
-    regions: list[list[Draft]] = field(default_factory=list)
+    regions: list[list[InstructionDraft]] = field(default_factory=list)
     binders: list[tuple[Token, Type | None]] = field(default_factory=list)
-    bounds: list[Slice] = field(default_factory=list)
+    bounds: list[SubviewEntry] = field(default_factory=list)
     names: list[Token] = field(default_factory=list)
 
 
@@ -78,7 +78,7 @@ class _Head(NamedTuple):
     parts: list[Any]
 
 
-class Drafter(Notation):
+class Drafter(TensorNotation):
     """The actions of the grammar: parts of a rule become types, constants and drafts."""
 
     # operands
@@ -95,45 +95,45 @@ class Drafter(Notation):
         value: int = parts[0]
         return value
 
-    def single(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(parts[0], 0, Span(start, end))
+    def single(self, parts: list[Any], start: int, end: int) -> SubviewEntry:
+        return SubviewEntry(parts[0], 0, Span(start, end))
 
-    def part(self, parts: list[Any], start: int, end: int) -> Slice:
-        return Slice(parts[0], parts[1], Span(start, end))
+    def part(self, parts: list[Any], start: int, end: int) -> SubviewEntry:
+        return SubviewEntry(parts[0], parts[1], Span(start, end))
 
-    def whole(self, parts: list[Any], start: int, end: int) -> Slice:
+    def whole(self, parts: list[Any], start: int, end: int) -> SubviewEntry:
         self.lenient("lenient-slice", Span(start, end), "a colon alone is no slice: write offset:size")
-        return Slice(None, None, Span(start, end))
+        return SubviewEntry(None, None, Span(start, end))
 
     def carried(self, parts: list[Token], start: int, end: int) -> tuple[Token, Token]:
         return parts[0], parts[1]
 
     # instructions
 
-    def assigned(self, parts: list[Any], start: int, end: int) -> Draft:
+    def assigned(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         names, draft = parts
         draft.names = names
-        made: Draft = draft
+        made: InstructionDraft = draft
         return made
 
-    def alloca(self, parts: list[Any], start: int, end: int) -> Draft:
+    def alloca(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         dictionary, found = parts
         span = Span(start, end)
-        if isinstance(found, Memref) and any(start <= place < end for place in self._globals):
+        if isinstance(found, TensorMemref) and any(start <= place < end for place in self._globals):
             self.findings.error("alloca-type", span, "an alloca is in local memory: its type ends with ',local>'")
             found = UNKNOWN
-        elif isinstance(found, Memref) and not found.local:
+        elif isinstance(found, TensorMemref) and not found.local:
             self.lenient("lenient-space", span, "the memref of an alloca is in local memory: end its type with ',local>'")
-            found = memref(found.element, found.shape, found.strides, True)
-        return Draft("alloca", span, types=[found], annotations=dictionary or {})
+            found = tensor_memref(found.element, found.shape, found.strides, True)
+        return InstructionDraft("alloca", span, types=[found], annotations=dictionary or {})
 
-    def linear(self, parts: list[Any], start: int, end: int) -> Draft:
+    def linear(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         word, modifiers, operands = parts
         span, name = Span(start, end), word.text
         if name == "hadamard":
             self.lenient("lenient-hadamard", Span(word.start, word.end), "'hadamard' is written 'hadamard_product'")
             name = "hadamard_product"
-        draft = self._with_modifiers(Draft(name, span, operands), modifiers)
+        draft = self._with_modifiers(InstructionDraft(name, span, operands), modifiers)
         wanted = len(DEFINITIONS[name].roles) + (name == "cumsum")
         if draft.operands and len(operands) != wanted:
             form = DEFINITIONS[name].form
@@ -150,7 +150,7 @@ class Drafter(Notation):
                 draft.operands = []
         return draft
 
-    def _with_modifiers(self, draft: Draft, modifiers: list[Token]) -> Draft:
+    def _with_modifiers(self, draft: InstructionDraft, modifiers: list[Token]) -> InstructionDraft:
         """The attributes that modifiers stand for; without operands, and so not checked any further, if they are wrong."""
         name, span = draft.name, draft.span
         definition = DEFINITIONS[name]
@@ -180,13 +180,13 @@ class Drafter(Notation):
             draft.attributes[_attribute(group)] = found[0] if found else ""
         return draft
 
-    def compute(self, parts: list[Any], start: int, end: int) -> Draft:
+    def compute(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         word, operands, found = parts
         span = Span(start, end)
         name, attributes = self._split(word)
         if name is None:
-            return Draft("constant", span, types=[UNKNOWN], attributes={"value": 0})
-        draft = Draft(name, span, operands, [found], attributes)
+            return InstructionDraft("constant", span, types=[UNKNOWN], attributes={"value": 0})
+        draft = InstructionDraft(name, span, operands, [found], attributes)
         wanted = len(DEFINITIONS[name].roles)
         if len(operands) != wanted:
             form = DEFINITIONS[name].form
@@ -209,42 +209,42 @@ class Drafter(Notation):
         self.findings.error("syntax", Span(word.start, word.end), message)
         return None, {}
 
-    def builtin(self, parts: list[Any], start: int, end: int) -> Draft:
+    def builtin(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         word, found = parts
         name = word.text.removeprefix("builtin.")
         if name == word.text:
             self.lenient("lenient-builtin", Span(word.start, word.end), f"'{name}' is written 'builtin.{name}'")
-        return Draft("builtin", Span(start, end), types=[found], attributes={"builtin": name})
+        return InstructionDraft("builtin", Span(start, end), types=[found], attributes={"builtin": name})
 
-    def constant_body(self, parts: list[Any], start: int, end: int) -> Draft:
-        return Draft("constant", Span(start, end), types=[parts[1]], attributes={"value": parts[0]})
+    def constant_body(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
+        return InstructionDraft("constant", Span(start, end), types=[parts[1]], attributes={"value": parts[0]})
 
-    def expand(self, parts: list[Any], start: int, end: int) -> Draft:
+    def expand(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         operand, mode, *bounds, found = parts
-        entries = [Slice(0, bound, Span(start, end)) for bound in bounds]
-        return Draft("expand", Span(start, end), [operand], [found], {"mode": mode}, bounds=entries)
+        entries = [SubviewEntry(0, bound, Span(start, end)) for bound in bounds]
+        return InstructionDraft("expand", Span(start, end), [operand], [found], {"mode": mode}, bounds=entries)
 
-    def fuse(self, parts: list[Any], start: int, end: int) -> Draft:
+    def fuse(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         operand, first, last, found = parts
-        return Draft("fuse", Span(start, end), [operand], [found], {"first": first, "last": last})
+        return InstructionDraft("fuse", Span(start, end), [operand], [found], {"first": first, "last": last})
 
-    def subview(self, parts: list[Any], start: int, end: int) -> Draft:
+    def subview(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         operand, *slices, found = parts
-        return Draft("subview", Span(start, end), [operand], [found], bounds=slices)
+        return InstructionDraft("subview", Span(start, end), [operand], [found], bounds=slices)
 
-    def load(self, parts: list[Any], start: int, end: int) -> Draft:
+    def load(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         word, modifiers, operand, indices, found = parts
         span = Span(start, end)
-        draft = self._with_modifiers(Draft(word.text, span, [operand, *indices], [found]), modifiers)
+        draft = self._with_modifiers(InstructionDraft(word.text, span, [operand, *indices], [found]), modifiers)
         return self._with_position(draft, indices)
 
-    def store(self, parts: list[Any], start: int, end: int) -> Draft:
+    def store(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         word, modifiers, value, operand, indices = parts
         span = Span(start, end)
-        draft = self._with_modifiers(Draft(word.text, span, [value, operand, *indices]), modifiers)
+        draft = self._with_modifiers(InstructionDraft(word.text, span, [value, operand, *indices]), modifiers)
         return self._with_position(draft, indices)
 
-    def _with_position(self, draft: Draft, indices: list[Any]) -> Draft:
+    def _with_position(self, draft: InstructionDraft, indices: list[Any]) -> InstructionDraft:
         if draft.name.startswith("cooperative") and len(indices) != 2:
             self.findings.error(
                 "index-count", draft.span, f"{counted(len(indices), 'index')}, where a matrix has a row and a column"
@@ -252,28 +252,28 @@ class Drafter(Notation):
             draft.operands = []
         return draft
 
-    def size(self, parts: list[Any], start: int, end: int) -> Draft:
+    def size(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         operand, mode, found = parts
-        return Draft("size", Span(start, end), [operand], [found], {"mode": mode})
+        return InstructionDraft("size", Span(start, end), [operand], [found], {"mode": mode})
 
-    def barrier(self, parts: list[Any], start: int, end: int) -> Draft:
-        return self._with_modifiers(Draft("barrier", Span(start, end)), parts[0])
+    def barrier(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
+        return self._with_modifiers(InstructionDraft("barrier", Span(start, end)), parts[0])
 
-    def lifetime_stop(self, parts: list[Any], start: int, end: int) -> Draft:
-        return Draft("lifetime_stop", Span(start, end), [parts[0]])
+    def lifetime_stop(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
+        return InstructionDraft("lifetime_stop", Span(start, end), [parts[0]])
 
-    def region(self, parts: list[Draft], start: int, end: int) -> list[Draft]:
+    def region(self, parts: list[InstructionDraft], start: int, end: int) -> list[InstructionDraft]:
         return list(parts)
 
-    def parallel(self, parts: list[Any], start: int, end: int) -> Draft:
-        return Draft("parallel", Span(start, start + len("parallel")), regions=[parts[0]])
+    def parallel(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
+        return InstructionDraft("parallel", Span(start, start + len("parallel")), regions=[parts[0]])
 
     def foreach_head(self, parts: list[Any], start: int, end: int) -> _Head:
         return _Head(Span(start, end), list(parts))
 
     for_head = if_head = foreach_head
 
-    def foreach(self, parts: list[Any], start: int, end: int) -> Draft:
+    def foreach(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         head, body = parts
         names, type_, lower, upper = head.parts
         if not len(names) == len(lower) == len(upper):
@@ -281,13 +281,13 @@ class Drafter(Notation):
             self.findings.error("loop-lists", head.span, f"a foreach of {counts}")
             lower = upper = []
         binders = [(name, type_ or INDEX) for name in names]
-        return Draft("foreach", head.span, [*lower, *upper], regions=[body], binders=binders)
+        return InstructionDraft("foreach", head.span, [*lower, *upper], regions=[body], binders=binders)
 
     def init(self, parts: list[Any], start: int, end: int) -> tuple[list[tuple[Token, Token]], list[Type]]:
         *carried, types = parts
         return carried, types
 
-    def for_body(self, parts: list[Any], start: int, end: int) -> Draft:
+    def for_body(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         head, body, dictionary = parts
         variable, type_, bounds, init = head.parts
         carried, types = init or ([], [])
@@ -304,22 +304,22 @@ class Drafter(Notation):
         known: list[Type | None] = [*types[: len(carried)], *[UNKNOWN] * (len(carried) - len(types))]
         binders = [(variable, type_ or INDEX), *((name, t) for (name, _), t in zip(carried, known, strict=True))]
         operands = [*bounds, *(value for _, value in carried)] if bounds else []
-        return Draft("for", head.span, operands, types, {}, dictionary or {}, [body], binders)
+        return InstructionDraft("for", head.span, operands, types, {}, dictionary or {}, [body], binders)
 
-    def if_body(self, parts: list[Any], start: int, end: int) -> Draft:
+    def if_body(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         head, *regions = parts
         condition, types = head.parts
-        return Draft("if", head.span, [condition], types or [], regions=regions)
+        return InstructionDraft("if", head.span, [condition], types or [], regions=regions)
 
-    def yield_body(self, parts: list[Any], start: int, end: int) -> Draft:
-        return Draft("yield", Span(start, end), parts[0])
+    def yield_body(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
+        return InstructionDraft("yield", Span(start, end), parts[0])
 
     # functions
 
-    def parameter(self, parts: list[Any], start: int, end: int) -> Parameter:
-        return Parameter(parts[0], parts[1], parts[2] or {}, Span(start, end))
+    def parameter(self, parts: list[Any], start: int, end: int) -> TensorParameter:
+        return TensorParameter(parts[0], parts[1], parts[2] or {}, Span(start, end))
 
-    def parameters(self, parts: list[Parameter], start: int, end: int) -> list[Parameter]:
+    def parameters(self, parts: list[TensorParameter], start: int, end: int) -> list[TensorParameter]:
         return list(parts)
 
     def function(self, parts: list[Any], start: int, end: int) -> FunctionDraft:

@@ -1,8 +1,8 @@
 """The typed program: functions of regions of operations, each name assigned once (SSA).
 
 An operation is data: its instruction is a row of :mod:`.definitions`, so that printing, cloning and substituting are
-written once.  Values, operations and regions are compared by identity; :meth:`Function.structure` is what equal functions
-share.
+written once.  Values, operations and regions are compared by identity; :meth:`TensorFunction.structure` is what equal
+functions share.
 
     operands      values in the order of the text, for `subview` and `expand` those of unknown offsets and sizes last
     attributes    what the text fixes: transposes, flags, modes, offsets, the value of a constant
@@ -26,7 +26,7 @@ _NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Value:
+class TensorValue:
     """What a name stands for: a parameter, a loop variable or a result; `name` is without its ``%``."""
 
     name: str
@@ -35,33 +35,33 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class TensorOperation:
     """One instruction; its `span` begins behind ``%x =`` and ends with its head where it has regions."""
 
     name: str
-    operands: tuple[Value, ...] = ()
-    results: tuple[Value, ...] = ()
+    operands: tuple[TensorValue, ...] = ()
+    results: tuple[TensorValue, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Any] = field(default_factory=dict)
-    regions: tuple[Region, ...] = ()
+    regions: tuple[TensorRegion, ...] = ()
     span: Span = _NOWHERE
 
     @property
-    def bounds(self) -> list[tuple[int | Value, int | Value]]:
+    def bounds(self) -> list[tuple[int | TensorValue, int | TensorValue]]:
         """The offset and size of each mode of a subview, operands where the text says no number."""
         left, pairs = iter(self.operands[1:]), zip(self.attributes["offsets"], self.attributes["sizes"], strict=True)
         return [(next(left) if a is None else a, next(left) if n is None else n) for a, n in pairs]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Region:
+class TensorRegion:
     """Operations in order, and the values that are defined as the region is entered."""
 
     kind: Kind
-    operations: tuple[Operation, ...]
-    parameters: tuple[Value, ...] = ()
+    operations: tuple[TensorOperation, ...]
+    parameters: tuple[TensorValue, ...] = ()
 
-    def walk(self) -> Iterator[Operation]:
+    def walk(self) -> Iterator[TensorOperation]:
         """Every operation in here and in the regions of these, in order of the text."""
         for operation in self.operations:
             yield operation
@@ -70,7 +70,7 @@ class Region:
 
 
 @dataclass(frozen=True, eq=False)
-class Function:
+class TensorFunction:
     """A kernel.
 
     :ivar parameter_attributes: the dictionary of each parameter.
@@ -78,8 +78,8 @@ class Function:
     """
 
     name: str
-    parameters: tuple[Value, ...]
-    body: Region
+    parameters: tuple[TensorValue, ...]
+    body: TensorRegion
     parameter_attributes: tuple[Mapping[str, Any], ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     span: Span = _NOWHERE
@@ -88,19 +88,22 @@ class Function:
         """All but places: equal for functions that are spelled alike."""
         return (
             self.name,
-            *((p.name, p.type, _plain(a)) for p, a in zip(self.parameters, self.parameter_attributes, strict=True)),
-            _plain(self.attributes),
+            *(
+                (p.name, p.type, _typed_constant(a))
+                for p, a in zip(self.parameters, self.parameter_attributes, strict=True)
+            ),
+            _typed_constant(self.attributes),
             _structure(self.body),
         )
 
     def __eq__(self, other: object) -> bool:
-        return self.structure() == other.structure() if isinstance(other, Function) else NotImplemented
+        return self.structure() == other.structure() if isinstance(other, TensorFunction) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.name)
 
 
-def _structure(region: Region) -> tuple[object, ...]:
+def _structure(region: TensorRegion) -> tuple[object, ...]:
     return (
         tuple((value.name, value.type) for value in region.parameters),
         *(
@@ -108,8 +111,8 @@ def _structure(region: Region) -> tuple[object, ...]:
                 operation.name,
                 tuple(value.name for value in operation.operands),
                 tuple((value.name, value.type) for value in operation.results),
-                _plain(operation.attributes),
-                _plain(operation.annotations),
+                _typed_constant(operation.attributes),
+                _typed_constant(operation.annotations),
                 tuple(map(_structure, operation.regions)),
             )
             for operation in region.operations
@@ -117,10 +120,10 @@ def _structure(region: Region) -> tuple[object, ...]:
     )
 
 
-def _plain(value: object) -> object:
+def _typed_constant(value: object) -> object:
     """A value with its type, so that 1, 1.0 and true differ, and 0.0 and -0.0."""
     if isinstance(value, Mapping):
-        return tuple((key, _plain(entry)) for key, entry in sorted(value.items()))
+        return tuple((key, _typed_constant(entry)) for key, entry in sorted(value.items()))
     if isinstance(value, tuple):
-        return tuple(map(_plain, value))
+        return tuple(map(_typed_constant, value))
     return type(value).__name__, repr(value)

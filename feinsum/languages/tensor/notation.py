@@ -15,11 +15,11 @@ from feinsum.languages.tensor.types import (
     VOID,
     Coopmatrix,
     Extent,
-    Group,
-    Memref,
-    Scalar,
+    PointerGroup,
+    TensorMemref,
+    TensorScalar,
     Type,
-    memref,
+    tensor_memref,
 )
 
 Constant: TypeAlias = bool | int | float | complex
@@ -30,7 +30,7 @@ _LONGEST_INTEGER: Final = 20
 """Characters of the longest integer in range; Python refuses to read those of thousands."""
 
 
-class Notation:
+class TensorNotation:
     """The actions of rules below instructions; those of instructions are in :class:`.Drafter`."""
 
     def __init__(self, findings: Findings, strict: bool) -> None:
@@ -88,7 +88,7 @@ class Notation:
 
     def attribute(self, parts: list[Any], start: int, end: int) -> tuple[str, Any, Span]:
         name, value = parts
-        if _is_deep(value):
+        if _is_too_deep(value):
             self.findings.error("nesting-depth", Span(start, end), f"arrays in arrays, more than {MOST_NESTED} deep")
             value = ()
         return name, value, Span(start, end)
@@ -122,7 +122,7 @@ class Notation:
     def scalar_type(self, parts: list[Token], start: int, end: int) -> Type:
         return SCALARS[parts[0].text]
 
-    def scalar(self, parts: list[Token], start: int, end: int) -> Scalar:
+    def scalar(self, parts: list[Token], start: int, end: int) -> TensorScalar:
         return SCALARS[parts[0].text]
 
     def shape(self, parts: list[Extent], start: int, end: int) -> tuple[Extent, ...]:
@@ -149,7 +149,7 @@ class Notation:
             self._globals.append(space.start)
         return space.text == "local"
 
-    def memref(self, parts: list[Any], start: int, end: int) -> Memref:
+    def memref(self, parts: list[Any], start: int, end: int) -> TensorMemref:
         element, shape, (strides, local) = parts
         span = Span(start, end)
         if any(extent is not None and extent < 0 for extent in shape):
@@ -161,7 +161,7 @@ class Notation:
                 strides = None
             else:
                 self._compare_strides(shape, strides, span)
-        return memref(element, shape, strides, local)
+        return tensor_memref(element, shape, strides, local)
 
     def _compare_strides(self, shape: tuple[Extent, ...], strides: tuple[Extent, ...], span: Span) -> None:
         least = 1
@@ -173,11 +173,11 @@ class Notation:
             # behind an unknown stride or size nothing is known but that strides do not shrink
             least = max(stride or least, 1) if size is None or stride is None else stride * size
 
-    def group_type(self, parts: list[Any], start: int, end: int) -> Group:
+    def group_type(self, parts: list[Any], start: int, end: int) -> PointerGroup:
         inner, size, offset = parts
         if size is not None and size < 0:
             self.findings.error("memref-size", Span(start, end), f"a group of negative size: {size}")
-        return Group(inner, size, offset)
+        return PointerGroup(inner, size, offset)
 
     def coopmatrix_type(self, parts: list[Any], start: int, end: int) -> Coopmatrix:
         component, rows, columns, use = parts
@@ -199,7 +199,7 @@ class Notation:
         return type_
 
 
-def _is_deep(value: object) -> bool:
+def _is_too_deep(value: object) -> bool:
     """Whether arrays and dictionaries are nested deeper than :data:`MOST_NESTED`."""
     level = [value]
     for _ in range(MOST_NESTED):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feinsum.elementwise import FUNCTIONS
-from feinsum.languages.tensor.types import BF16, Boolean, Coopmatrix, Scalar, Type
+from feinsum.languages.tensor.types import BF16, Boolean, Coopmatrix, TensorScalar, Type
 
 Numbers: TypeAlias = NDArray[Any]
 
@@ -22,27 +22,27 @@ _DTYPES: Final = {
 }  # fmt: skip
 
 
-def component(type_: Type) -> Scalar | Boolean:
+def component(type_: Type) -> TensorScalar | Boolean:
     """The scalar type of a number or of the elements of a coopmatrix."""
     found = type_.component if isinstance(type_, Coopmatrix) else type_
-    assert isinstance(found, (Scalar, Boolean))
+    assert isinstance(found, (TensorScalar, Boolean))
     return found
 
 
-def dtype_of(type_: Scalar | Boolean) -> np.dtype[Any]:
+def dtype_of(type_: TensorScalar | Boolean) -> np.dtype[Any]:
     """The type in which numpy stores values."""
     return np.dtype(bool if isinstance(type_, Boolean) else _DTYPES[type_.name])
 
 
-def wide(type_: Scalar) -> np.dtype[Any]:
+def accumulation_type(type_: TensorScalar) -> np.dtype[Any]:
     """The type in which sums of products are computed before they are rounded."""
     return np.dtype("int64" if type_.is_integer else "complex128" if type_.is_complex else "float64")
 
 
-def rounded(values: Any, type_: Scalar | Boolean) -> Numbers:
+def rounded(values: Any, type_: TensorScalar | Boolean) -> Numbers:
     """Values as numbers of a type: rounded to nearest, integers cut to their bits, and real parts of none but complex ones.
 
-    >>> float(rounded(1.01, BF16)), int(rounded(300, Scalar("i8")))
+    >>> float(rounded(1.01, BF16)), int(rounded(300, TensorScalar("i8")))
     (1.0078125, 44)
     """
     values = np.asarray(values)
@@ -67,7 +67,7 @@ def _rounded_to_bf16(values: Numbers) -> Numbers:
     return np.asarray(result.view(np.float32))
 
 
-def poison(type_: Scalar, shape: tuple[int, ...]) -> Numbers:
+def poison(type_: TensorScalar, shape: tuple[int, ...]) -> Numbers:
     """What memory holds before it is written: NaN, or for integers bits that nobody expects."""
     dtype = dtype_of(type_)
     if type_.is_integer:
@@ -83,7 +83,7 @@ def _quotient(a: Numbers, b: Numbers) -> Numbers:
     return np.asarray((quotient + ((remainder != 0) & ((a < 0) != (safe < 0)))).astype(a.dtype))
 
 
-def _divided(a: Numbers, b: Numbers) -> Numbers:
+def _divided_values(a: Numbers, b: Numbers) -> Numbers:
     return _quotient(a, b) if a.dtype.kind == "i" else np.divide(a, b)
 
 
@@ -100,7 +100,7 @@ _ARITHMETIC: Final[dict[str, Callable[..., Numbers]]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
-    "div": _divided,
+    "div": _divided_values,
     "rem": _remainder,
     "shl": np.left_shift,
     "shr": np.right_shift,
@@ -119,13 +119,13 @@ _ARITHMETIC: Final[dict[str, Callable[..., Numbers]]] = {
 }
 
 
-def compute(name: str, operands: list[Numbers], result: Type) -> Numbers:
+def compute_scalar(name: str, operands: list[Numbers], result: Type) -> Numbers:
     """A scalar instruction, element by element: its result in the type of the result."""
     with np.errstate(all="ignore"):
         return rounded(_ARITHMETIC[name](*operands), component(result))
 
 
-def extreme(type_: Scalar, largest: bool) -> Any:
+def extreme(type_: TensorScalar, largest: bool) -> Any:
     """The largest or smallest number of a type."""
     if type_.is_integer:
         limits = np.iinfo(dtype_of(type_))

@@ -10,109 +10,109 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from feinsum.languages.tensor.definitions import MODIFIERS_OF_FAMILY
-from feinsum.languages.tensor.ir import Function, Operation, Region, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
 from feinsum.languages.tensor.types import INDEX
 
 _BARE_NAMES = frozenset({"alignment", "shape_gcd", "stride_gcd", "subgroup_size", "unroll", "work_group_size"})
 _INDENT = "    "
 
 
-def show(functions: Iterable[Function]) -> str:
+def show(functions: Iterable[TensorFunction]) -> str:
     """The canonical text of functions."""
     return "\n".join(map(show_function, functions))
 
 
-def show_function(function: Function) -> str:
+def show_function(function: TensorFunction) -> str:
     """The canonical text of a function, with a line break at its end."""
     parameters = ", ".join(
         f"%{value.name}: {value.type}{_dictionary(attributes, ' ')}"
         for value, attributes in zip(function.parameters, function.parameter_attributes, strict=True)
     )
     attributes = f" attributes{_dictionary(function.attributes)}" if function.attributes else ""
-    body = "\n".join(_lines(function.body, _INDENT))
+    body = "\n".join(_region_lines(function.body, _INDENT))
     return f"func @{function.name}({parameters}){attributes} {{\n{body}{chr(10) if body else ''}}}\n"
 
 
-def show_operation(operation: Operation) -> str:
+def show_operation(operation: TensorOperation) -> str:
     """The lines of an instruction."""
     return "\n".join(_instruction(operation, ""))
 
 
-def _lines(region: Region, margin: str) -> Iterable[str]:
+def _region_lines(region: TensorRegion, margin: str) -> Iterable[str]:
     for operation in region.operations:
         yield from _instruction(operation, margin)
 
 
-def _instruction(operation: Operation, margin: str) -> Iterable[str]:
+def _instruction(operation: TensorOperation, margin: str) -> Iterable[str]:
     family = operation.name.partition(".")[0]
-    text = _FORMS.get(family, _compute)(operation)
-    results = f"{_names(operation.results)} = " if operation.results else ""
+    text = _FORMS.get(family, _show_compute)(operation)
+    results = f"{_show_names(operation.results)} = " if operation.results else ""
     if not operation.regions:
         yield f"{margin}{results}{text}"
         return
     yield f"{margin}{results}{text} {{"
-    yield from _lines(operation.regions[0], margin + _INDENT)
+    yield from _region_lines(operation.regions[0], margin + _INDENT)
     for region in operation.regions[1:]:
         yield f"{margin}}} else {{"
-        yield from _lines(region, margin + _INDENT)
+        yield from _region_lines(region, margin + _INDENT)
     yield f"{margin}}}{_dictionary(operation.annotations, ' ')}"
 
 
-def _names(values: Iterable[Value]) -> str:
+def _show_names(values: Iterable[TensorValue]) -> str:
     return ", ".join(f"%{value.name}" for value in values)
 
 
-def _types(values: Iterable[Value]) -> str:
+def _show_types(values: Iterable[TensorValue]) -> str:
     return ", ".join(str(value.type) for value in values)
 
 
-def _modifiers(operation: Operation) -> str:
+def _modifiers(operation: TensorOperation) -> str:
     words = [*operation.attributes.get("transposes", ())]
     words += [operation.attributes.get(key) for key in ("checked", "atomic", "global", "local")]
     return "".join(f".{word}" for word in words if word)
 
 
-def _compute(operation: Operation) -> str:
+def _show_compute(operation: TensorOperation) -> str:
     """An operation of names and a type, or of names only."""
     name = operation.name
     if name in MODIFIERS_OF_FAMILY:
         name += f".{operation.attributes[MODIFIERS_OF_FAMILY[name][0]]}"
-    operands = f" {_names(operation.operands)}" if operation.operands else ""
-    type_ = f" : {_types(operation.results)}" if operation.results else ""
+    operands = f" {_show_names(operation.operands)}" if operation.operands else ""
+    type_ = f" : {_show_types(operation.results)}" if operation.results else ""
     return f"{name}{_modifiers(operation)}{operands}{type_}"
 
 
-def _cumsum(operation: Operation) -> str:
+def _show_cumsum(operation: TensorOperation) -> str:
     alpha, A, beta, B = operation.operands
     mode = operation.attributes["mode"]
     return f"cumsum{_modifiers(operation)} %{alpha.name}, %{A.name}, {mode}, %{beta.name}, %{B.name}"
 
 
-def _alloca(operation: Operation) -> str:
-    return f"alloca{_dictionary(operation.annotations, ' ')} : {_types(operation.results)}"
+def _alloca(operation: TensorOperation) -> str:
+    return f"alloca{_dictionary(operation.annotations, ' ')} : {_show_types(operation.results)}"
 
 
-def _builtin(operation: Operation) -> str:
-    return f"builtin.{operation.attributes['builtin']} : {_types(operation.results)}"
+def _builtin(operation: TensorOperation) -> str:
+    return f"builtin.{operation.attributes['builtin']} : {_show_types(operation.results)}"
 
 
-def _constant(operation: Operation) -> str:
-    return f"constant {_number(operation.attributes['value'])} : {_types(operation.results)}"
+def _show_constant_operation(operation: TensorOperation) -> str:
+    return f"constant {_show_constant(operation.attributes['value'])} : {_show_types(operation.results)}"
 
 
-def _expand(operation: Operation) -> str:
+def _show_expand(operation: TensorOperation) -> str:
     dynamic = iter(operation.operands[1:])
     sizes = [f"%{next(dynamic).name}" if size is None else str(size) for size in operation.attributes["shape"]]
     bounds = f"{operation.attributes['mode']} -> {' x '.join(sizes)}"
-    return f"expand %{operation.operands[0].name}[{bounds}] : {_types(operation.results)}"
+    return f"expand %{operation.operands[0].name}[{bounds}] : {_show_types(operation.results)}"
 
 
-def _fuse(operation: Operation) -> str:
+def _show_fuse(operation: TensorOperation) -> str:
     bounds = f"{operation.attributes['first']}, {operation.attributes['last']}"
-    return f"fuse %{operation.operands[0].name}[{bounds}] : {_types(operation.results)}"
+    return f"fuse %{operation.operands[0].name}[{bounds}] : {_show_types(operation.results)}"
 
 
-def _subview(operation: Operation) -> str:
+def _subview(operation: TensorOperation) -> str:
     dynamic = iter(operation.operands[1:])
 
     def shown(bound: int | None) -> str:
@@ -122,79 +122,81 @@ def _subview(operation: Operation) -> str:
     for offset, size in zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True):
         entry = shown(offset)
         entries.append(entry if size == 0 else f"{entry}:{shown(size)}")
-    return f"subview %{operation.operands[0].name}[{', '.join(entries)}] : {_types(operation.results)}"
+    return f"subview %{operation.operands[0].name}[{', '.join(entries)}] : {_show_types(operation.results)}"
 
 
-def _load(operation: Operation) -> str:
+def _show_load(operation: TensorOperation) -> str:
     memref, *indices = operation.operands
-    return f"{operation.name}{_modifiers(operation)} %{memref.name}[{_names(indices)}] : {_types(operation.results)}"
+    return (
+        f"{operation.name}{_modifiers(operation)} %{memref.name}[{_show_names(indices)}] : {_show_types(operation.results)}"
+    )
 
 
-def _store(operation: Operation) -> str:
+def _show_store(operation: TensorOperation) -> str:
     value, memref, *indices = operation.operands
-    return f"{operation.name}{_modifiers(operation)} %{value.name}, %{memref.name}[{_names(indices)}]"
+    return f"{operation.name}{_modifiers(operation)} %{value.name}, %{memref.name}[{_show_names(indices)}]"
 
 
-def _size(operation: Operation) -> str:
-    return f"size %{operation.operands[0].name}[{operation.attributes['mode']}] : {_types(operation.results)}"
+def _show_size(operation: TensorOperation) -> str:
+    return f"size %{operation.operands[0].name}[{operation.attributes['mode']}] : {_show_types(operation.results)}"
 
 
-def _foreach(operation: Operation) -> str:
+def _foreach(operation: TensorOperation) -> str:
     variables = operation.regions[0].parameters
     count = len(variables)
     lower, upper = operation.operands[:count], operation.operands[count:]
-    return f"foreach ({_names(variables)}){_loop_type(variables[0])} = ({_names(lower)}), ({_names(upper)})"
+    return f"foreach ({_show_names(variables)}){_loop_type(variables[0])} = ({_show_names(lower)}), ({_show_names(upper)})"
 
 
-def _for(operation: Operation) -> str:
+def _for(operation: TensorOperation) -> str:
     variable, *carried = operation.regions[0].parameters
     bounds = operation.operands[: len(operation.operands) - len(carried)]
-    text = f"for %{variable.name}{_loop_type(variable)} = {_names(bounds)}"
+    text = f"for %{variable.name}{_loop_type(variable)} = {_show_names(bounds)}"
     if not carried:
         return text
     begins = operation.operands[len(bounds) :]
     init = ", ".join(f"%{value.name} = %{begin.name}" for value, begin in zip(carried, begins, strict=True))
-    return f"{text} init({init}) -> ({_types(carried)})"
+    return f"{text} init({init}) -> ({_show_types(carried)})"
 
 
-def _loop_type(variable: Value) -> str:
+def _loop_type(variable: TensorValue) -> str:
     return "" if variable.type == INDEX else f": {variable.type}"
 
 
-def _if(operation: Operation) -> str:
-    types = f" -> ({_types(operation.results)})" if operation.results else ""
+def _if(operation: TensorOperation) -> str:
+    types = f" -> ({_show_types(operation.results)})" if operation.results else ""
     return f"if %{operation.operands[0].name}{types}"
 
 
-def _yield(operation: Operation) -> str:
-    return f"yield ({_names(operation.operands)})"
+def _yield(operation: TensorOperation) -> str:
+    return f"yield ({_show_names(operation.operands)})"
 
 
-_FORMS: Mapping[str, Callable[[Operation], str]] = {
+_FORMS: Mapping[str, Callable[[TensorOperation], str]] = {
     "alloca": _alloca,
     "builtin": _builtin,
-    "constant": _constant,
-    "cooperative_matrix_load": _load,
-    "cooperative_matrix_store": _store,
-    "cumsum": _cumsum,
-    "expand": _expand,
+    "constant": _show_constant_operation,
+    "cooperative_matrix_load": _show_load,
+    "cooperative_matrix_store": _show_store,
+    "cumsum": _show_cumsum,
+    "expand": _show_expand,
     "for": _for,
     "foreach": _foreach,
-    "fuse": _fuse,
+    "fuse": _show_fuse,
     "if": _if,
-    "load": _load,
-    "size": _size,
-    "store": _store,
+    "load": _show_load,
+    "size": _show_size,
+    "store": _show_store,
     "subview": _subview,
     "yield": _yield,
 }
 
 
-def _number(value: Any) -> str:
+def _show_constant(value: Any) -> str:
     """A constant, written so that it is read as the same one.
 
-    >>> _number(True), _number(-3), _number(1.0), _number(1e300), _number(complex(0.5, -2))
-    ('true', '-3', '1.0', '1e+300', '[0.5,-2.0]')
+    >>> _show_constant(True), _show_constant(-3), _show_constant(1.0), _show_constant(1e300), _show_constant(complex(0.5,
+    -2)) ('true', '-3', '1.0', '1e+300', '[0.5,-2.0]')
     """
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -206,17 +208,19 @@ def _number(value: Any) -> str:
 def _dictionary(entries: Mapping[str, Any], margin: str = "") -> str:
     if not entries:
         return ""
-    shown = (f"{key if key in _BARE_NAMES else _quoted(key)}={_entry(value)}" for key, value in entries.items())
+    shown = (
+        f"{key if key in _BARE_NAMES else _quoted_text(key)}={_show_subview_entry(value)}" for key, value in entries.items()
+    )
     return f"{margin}{{{', '.join(shown)}}}"
 
 
-def _entry(value: Any) -> str:
+def _show_subview_entry(value: Any) -> str:
     if isinstance(value, Mapping):
         return _dictionary(value) or "{}"
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_entry, value))}]"
-    return _quoted(value) if isinstance(value, str) else _number(value)
+        return f"[{', '.join(map(_show_subview_entry, value))}]"
+    return _quoted_text(value) if isinstance(value, str) else _show_constant(value)
 
 
-def _quoted(text: str) -> str:
+def _quoted_text(text: str) -> str:
     return f'"{text}"'

@@ -13,25 +13,25 @@ from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
 from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, as_elsewhere
-from feinsum.languages.source import Source, Span
+from feinsum.languages.source import SourceText, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
-from feinsum.languages.tensor.drafts import Draft, Drafter, FunctionDraft, Immediate, Slice
+from feinsum.languages.tensor.drafts import Drafter, FunctionDraft, Immediate, InstructionDraft, SubviewEntry
 from feinsum.languages.tensor.grammar import GRAMMAR
-from feinsum.languages.tensor.ir import Function, Kind, Operation, Region, Value
+from feinsum.languages.tensor.ir import Kind, TensorFunction, TensorOperation, TensorRegion, TensorValue
 from feinsum.languages.tensor.notation import MOST_NESTED
-from feinsum.languages.tensor.recovery import explain, hints, lines_to_leave_out
-from feinsum.languages.tensor.types import BOOL, INDEX, Boolean, Memref, Scalar, Type
+from feinsum.languages.tensor.recovery import explain_token, lines_to_leave_out, slip_hints
+from feinsum.languages.tensor.types import BOOL, INDEX, Boolean, TensorMemref, TensorScalar, Type
 from feinsum.languages.tensor.types import UNKNOWN as UNKNOWN_TYPE
 
 _REGION_KINDS: Final[dict[str, Kind]] = {"parallel": "spmd", "foreach": "spmd", "for": "mixed", "if": "mixed"}
 
 
-def read(source: Source, findings: Findings, strict: bool = False) -> tuple[Function, ...]:
+def read_module(source: SourceText, findings: Findings, strict: bool = False) -> tuple[TensorFunction, ...]:
     """The functions of a text, whose names and types are looked up; errors are put into `findings`."""
     drafter = Drafter(findings, strict)
-    functions: dict[str, Function] = {}
+    functions: dict[str, TensorFunction] = {}
     for tokens in _functions(GRAMMAR.scan(source.text), findings):
-        draft, unknown = _parse(tokens, drafter)
+        draft, unknown = _parse_function(tokens, drafter)
         if draft is None:
             continue
         name = draft.name.text[1:]
@@ -39,7 +39,7 @@ def read(source: Source, findings: Findings, strict: bool = False) -> tuple[Func
             note = findings.note(f"the other @{name}", functions[name].span)
             span = Span(draft.name.start, draft.name.end)
             findings.error("function-redefined", span, f"there is a function @{name} already", [note])
-        made = _Builder(drafter, {t.text for t in tokens if t.kind == "LOCAL"}, unknown).function(draft)
+        made = _FunctionBuilder(drafter, {t.text for t in tokens if t.kind == "LOCAL"}, unknown).function(draft)
         functions.setdefault(name, made)
     return tuple(functions.values())
 
@@ -57,7 +57,7 @@ def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Tok
         yield list(tokens[start:end])
 
 
-def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None, set[str]]:
+def _parse_function(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None, set[str]]:
     """A function, and the names that were defined in lines which had to be left out."""
     unknown: set[str] = set()
     for _ in range(MOST_ERRORS):
@@ -71,7 +71,7 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
             token = error.token
             end = as_elsewhere(tokens, error.index, "")[1]
             span = Span(token.start, max(end, token.end, token.start + 1))
-            drafter.findings.error("syntax", span, explain(error, tokens), hints(error, tokens))
+            drafter.findings.error("syntax", span, explain_token(error, tokens), slip_hints(error, tokens))
             lines = lines_to_leave_out(tokens, error, drafter.findings.source)
             if lines is None:
                 break
@@ -83,21 +83,21 @@ def _parse(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None,
     return None, unknown
 
 
-class _Builder:
+class _FunctionBuilder:
     """The names that can be seen as one function is put together."""
 
     def __init__(self, drafter: Drafter, names: set[str], unknown: set[str]) -> None:
         self._drafter, self._findings = drafter, drafter.findings
         self._taken = {name[1:] for name in names}
-        self._visible: dict[str, Value] = {name[1:]: Value(name[1:], UNKNOWN_TYPE) for name in unknown}
+        self._visible: dict[str, TensorValue] = {name[1:]: TensorValue(name[1:], UNKNOWN_TYPE) for name in unknown}
         self._left_out = {name[1:] for name in unknown}
-        self._inserted: list[Operation] = []
+        self._inserted: list[TensorOperation] = []
         self._depth = 0
 
-    def function(self, draft: FunctionDraft) -> Function:
+    def function(self, draft: FunctionDraft) -> TensorFunction:
         parameters = tuple(self._define(p.name, p.type, p.span) for p in draft.parameters)
         body = self._region(draft.body, "collective")
-        return Function(
+        return TensorFunction(
             draft.name.text[1:],
             parameters,
             body,
@@ -106,10 +106,10 @@ class _Builder:
             Span(draft.name.start, draft.name.end),
         )
 
-    def _define(self, name: Token, type_: Type, span: Span | None = None) -> Value:
+    def _define(self, name: Token, type_: Type, span: Span | None = None) -> TensorValue:
         word = name.text[1:]
         place = Span(name.start, name.end)
-        value = Value(word, type_, span or place)
+        value = TensorValue(word, type_, span or place)
         if word in self._visible and word not in self._left_out:
             note = self._findings.note(f"the other %{word}", self._visible[word].span)
             self._findings.error("name-redefined", place, f"%{word} is defined already", [note])
@@ -117,10 +117,12 @@ class _Builder:
         self._visible[word] = value
         return value
 
-    def _region(self, drafts: list[Draft], kind: Kind, binders: Sequence[tuple[Token, Type | None]] = ()) -> Region:
+    def _region(
+        self, drafts: list[InstructionDraft], kind: Kind, binders: Sequence[tuple[Token, Type | None]] = ()
+    ) -> TensorRegion:
         outside = dict(self._visible) if binders or drafts else self._visible
         parameters = tuple(self._define(name, type_ or UNKNOWN_TYPE) for name, type_ in binders)
-        operations: list[Operation] = []
+        operations: list[TensorOperation] = []
         for draft in drafts:
             operation = self._operation(draft)
             if self._inserted:
@@ -128,9 +130,9 @@ class _Builder:
                 self._inserted = []
             operations.append(operation)
         self._visible = outside
-        return Region(kind, tuple(operations), parameters)
+        return TensorRegion(kind, tuple(operations), parameters)
 
-    def _operation(self, draft: Draft) -> Operation:
+    def _operation(self, draft: InstructionDraft) -> TensorOperation:
         name, attributes = draft.name, draft.attributes
         operands = self._operands(draft)
         if draft.bounds:
@@ -146,9 +148,9 @@ class _Builder:
             self._findings.error("result-count", draft.span, message)
         types: list[Type] = [*draft.types, *[UNKNOWN_TYPE] * max(len(draft.names) - len(draft.types), 0)]
         results = tuple(self._define(token, type_, draft.span) for token, type_ in zip(draft.names, types, strict=False))
-        return Operation(name, tuple(operands), results, attributes, draft.annotations, regions, draft.span)
+        return TensorOperation(name, tuple(operands), results, attributes, draft.annotations, regions, draft.span)
 
-    def _regions(self, draft: Draft) -> tuple[Region, ...]:
+    def _regions(self, draft: InstructionDraft) -> tuple[TensorRegion, ...]:
         if draft.regions and self._depth == MOST_NESTED:
             self._findings.error("nesting-depth", draft.span, f"regions in regions, more than {MOST_NESTED} deep")
             return tuple(self._region([], "mixed", draft.binders) for _ in draft.regions)
@@ -158,8 +160,8 @@ class _Builder:
         self._depth -= 1
         return regions
 
-    def _operands(self, draft: Draft) -> list[Value]:
-        found: list[Value] = []
+    def _operands(self, draft: InstructionDraft) -> list[TensorValue]:
+        found: list[TensorValue] = []
         for position, operand in enumerate(draft.operands):
             if isinstance(operand, Immediate):
                 found.append(self._constant(draft, position, operand))
@@ -167,7 +169,7 @@ class _Builder:
                 found.append(self._look_up(operand))
         return found
 
-    def _look_up(self, name: Token) -> Value:
+    def _look_up(self, name: Token) -> TensorValue:
         word = name.text[1:]
         value = self._visible.get(word)
         if value is None:
@@ -175,32 +177,32 @@ class _Builder:
             notes = [self._findings.note(f"there is %{close[0]}", self._visible[close[0]].span)] if close else []
             span = Span(name.start, name.end)
             self._findings.error("name-undefined", span, f"%{word} is not defined, or not where it can be seen here", notes)
-            value = self._visible[word] = Value(word, UNKNOWN_TYPE, span)
+            value = self._visible[word] = TensorValue(word, UNKNOWN_TYPE, span)
             self._left_out.add(word)
         return value
 
-    def _constant(self, draft: Draft, position: int, immediate: Immediate) -> Value:
+    def _constant(self, draft: InstructionDraft, position: int, immediate: Immediate) -> TensorValue:
         """A number in the place of an operand: a constant, where its type follows from what stands around it."""
         type_ = self._type_of(draft, position)
         written = self._findings.source.text[slice(*immediate.span)]
         if type_ is None:
             message = f"an operand is a name, not {written}"
             self._findings.error("immediate", immediate.span, message, [Note(f"put `%c = constant {written} : T` before")])
-            return Value("", UNKNOWN_TYPE)
+            return TensorValue("", UNKNOWN_TYPE)
         message = f"an operand is a name; {written} is taken for a constant of type {type_}"
         self._drafter.lenient("lenient-immediate", immediate.span, message)
-        value = Value(self._fresh(f"c{written}"), type_, immediate.span)
+        value = TensorValue(self._fresh(f"c{written}"), type_, immediate.span)
         attributes = {"value": immediate.value}
-        self._inserted.append(Operation("constant", (), (value,), attributes, span=immediate.span))
+        self._inserted.append(TensorOperation("constant", (), (value,), attributes, span=immediate.span))
         return value
 
-    def _type_of(self, draft: Draft, position: int) -> Type | None:
+    def _type_of(self, draft: InstructionDraft, position: int) -> Type | None:
         """The type that a number has in the place of an operand; None where none is allowed."""
         if draft.name == "cmp":
             other = draft.operands[1 - position]
             if isinstance(other, Token):
                 type_ = self._look_up(other).type
-                return type_ if isinstance(type_, (Scalar, Boolean)) else UNKNOWN_TYPE
+                return type_ if isinstance(type_, (TensorScalar, Boolean)) else UNKNOWN_TYPE
         first = {"load": 1, "store": 2, "cooperative_matrix_load": 1, "cooperative_matrix_store": 2}.get(draft.name)
         return INDEX if first is not None and position >= first else None
 
@@ -213,26 +215,26 @@ class _Builder:
         self._taken.add(name)
         return name
 
-    def _correct_comparison(self, draft: Draft, operands: list[Value]) -> None:
+    def _correct_comparison(self, draft: InstructionDraft, operands: list[TensorValue]) -> None:
         """``cmp.lt %a, %b : i32``, as in a sample of the reference, is one of numbers of this type."""
         (type_,) = draft.types
-        if isinstance(type_, Scalar) and operands and all(value.type == type_ for value in operands):
+        if isinstance(type_, TensorScalar) and operands and all(value.type == type_ for value in operands):
             self._drafter.lenient(
                 "lenient-cmp", draft.span, f"a comparison is ': bool', whatever it compares (here {type_})"
             )
             draft.types = [BOOL]
 
-    def _bounds(self, draft: Draft, operand: Value) -> list[Value]:
+    def _bounds(self, draft: InstructionDraft, operand: TensorValue) -> list[TensorValue]:
         """The names among offsets and sizes; what is known of these becomes attributes."""
-        dynamic: list[Value] = []
+        dynamic: list[TensorValue] = []
         offsets: list[int | None] = []
         sizes: list[int | None] = []
 
-        def split(entry: Token | Value | int | None) -> int | None:
+        def split(entry: Token | TensorValue | int | None) -> int | None:
             if isinstance(entry, int):
                 return entry
             if entry is not None:
-                dynamic.append(entry if isinstance(entry, Value) else self._look_up(entry))
+                dynamic.append(entry if isinstance(entry, TensorValue) else self._look_up(entry))
             return None
 
         for mode, entry in enumerate(draft.bounds):
@@ -246,14 +248,14 @@ class _Builder:
             draft.attributes["offsets"], draft.attributes["sizes"] = tuple(offsets), tuple(sizes)
         return dynamic
 
-    def _whole(self, operand: Value, mode: int, entry: Slice) -> Slice:
+    def _whole(self, operand: TensorValue, mode: int, entry: SubviewEntry) -> SubviewEntry:
         """The slice that a colon alone is taken for."""
         type_ = operand.type
-        if not isinstance(type_, Memref) or mode >= type_.order:
-            return Slice(0, 0, entry.span)
+        if not isinstance(type_, TensorMemref) or mode >= type_.order:
+            return SubviewEntry(0, 0, entry.span)
         extent = type_.shape[mode]
         if extent is not None:
-            return Slice(0, extent, entry.span)
-        value = Value(self._fresh(f"size{mode}"), INDEX, entry.span)
-        self._inserted.append(Operation("size", (operand,), (value,), {"mode": mode}, span=entry.span))
-        return Slice(0, value, entry.span)
+            return SubviewEntry(0, extent, entry.span)
+        value = TensorValue(self._fresh(f"size{mode}"), INDEX, entry.span)
+        self._inserted.append(TensorOperation("size", (operand,), (value,), {"mode": mode}, span=entry.span))
+        return SubviewEntry(0, value, entry.span)

@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 from feinsum.languages.diagnostics import Note
 from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, as_elsewhere, named
-from feinsum.languages.source import Source, Span
+from feinsum.languages.source import SourceText, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
-from feinsum.languages.tensor.drafts import Draft
+from feinsum.languages.tensor.drafts import InstructionDraft
 from feinsum.languages.tensor.grammar import GRAMMAR, INSTRUCTION_STARTS, WORDS
 
 
-def lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: Source) -> slice | None:
+def lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source: SourceText) -> slice | None:
     """The lines without which the rest may be a function: those of the instruction that cannot be continued."""
 
     def line(index: int) -> int:
@@ -24,7 +24,7 @@ def lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source:
         return None
     start = stop
     if not _starts_instruction(error.expected):
-        begin = _begin(error)
+        begin = _instruction_begin(error)
         while start and tokens[start].start > begin:
             start -= 1
         # where the token begins a line, it is the lines before that are unfinished
@@ -40,13 +40,13 @@ def lines_to_leave_out(tokens: list[Token], error: UnexpectedTokenError, source:
     return slice(start, stop)
 
 
-def _begin(error: UnexpectedTokenError) -> int:
+def _instruction_begin(error: UnexpectedTokenError) -> int:
     """Where the instruction begins of which only a part was read."""
     first: object = error.token
     for value in reversed(error.values):
         if isinstance(value, Token) and value.kind == "LBRACE":
             break
-        if isinstance(value, list) and value and isinstance(value[0], Draft):
+        if isinstance(value, list) and value and isinstance(value[0], InstructionDraft):
             break
         if value != []:
             first = value
@@ -59,7 +59,7 @@ def _starts_instruction(expected: frozenset[str]) -> bool:
     return expected >= INSTRUCTION_STARTS
 
 
-def explain(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
+def explain_token(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
     """What stands where it does not belong, and what would."""
     token, expected = error.token, error.expected
     if elsewhere := as_elsewhere(tokens, error.index, "';'")[0]:
@@ -79,7 +79,7 @@ def _or(words: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
 
 
-def hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
+def slip_hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     """What the usual slips have in common with this one."""
     token, expected = error.token, error.expected
     previous = tokens[error.index - 1] if error.index else token

@@ -32,7 +32,7 @@ class Boolean:
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class UnknownTensorType:
     """The type of a name that stands for nothing; an error has said so, and what depends on it is not checked."""
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Unknown:
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class TensorScalar:
     """A number: signless integers, floating point and complex numbers of two of these."""
 
     name: str
@@ -63,7 +63,7 @@ class Scalar:
         return _BYTES[self.name]
 
     @property
-    def component(self) -> Scalar:
+    def component(self) -> TensorScalar:
         """The type of the real and of the imaginary part."""
         return {"c32": F32, "c64": F64}.get(self.name, self)
 
@@ -75,9 +75,9 @@ _BYTES: Final = {
     "i8": 1, "i16": 2, "i32": 4, "i64": 8, "index": 8, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "c32": 8, "c64": 16
 }  # fmt: skip
 
-SCALARS: Final = {name: Scalar(name) for name in _BYTES}
+SCALARS: Final = {name: TensorScalar(name) for name in _BYTES}
 I8, I16, I32, I64, INDEX, BF16, F16, F32, F64, C32, C64 = SCALARS.values()
-VOID, BOOL, UNKNOWN = Void(), Boolean(), Unknown()
+VOID, BOOL, UNKNOWN = Void(), Boolean(), UnknownTensorType()
 
 _PROMOTIONS: Final = {
     "i8": "i8 i16 i32 i64 index bf16 f16 f32 f64 c32 c64",
@@ -96,7 +96,7 @@ _PROMOTIONS: Final = {
 _PROMOTABLE: Final = frozenset((a, b) for a, row in _PROMOTIONS.items() for b in row.split())
 
 
-def promotable(a: Scalar, b: Scalar) -> bool:
+def promotable(a: TensorScalar, b: TensorScalar) -> bool:
     """Whether a ≼ b: each value of `a` is one of `b`.
 
     The matrix has i32 ≼ c32, though c32 holds no integer of more than 24 bits exactly; the matrix decides.
@@ -107,7 +107,7 @@ def promotable(a: Scalar, b: Scalar) -> bool:
     return (a.name, b.name) in _PROMOTABLE
 
 
-def promote(a: Scalar, b: Scalar) -> Scalar | None:
+def promote(a: TensorScalar, b: TensorScalar) -> TensorScalar | None:
     """The wider of two types; None where neither holds the other."""
     return b if promotable(a, b) else a if promotable(b, a) else None
 
@@ -127,7 +127,7 @@ def packed_strides(shape: Iterable[Extent]) -> tuple[Extent, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Memref:
+class TensorMemref:
     """A reference to an array in memory.
 
     :ivar shape: sizes, first mode first; none of them for a single element.
@@ -135,7 +135,7 @@ class Memref:
     :ivar local: whether it lies in the memory of the work-group.
     """
 
-    element: Scalar
+    element: TensorScalar
     shape: tuple[Extent, ...]
     strides: tuple[Extent, ...]
     local: bool = False
@@ -151,32 +151,32 @@ class Memref:
         return self.strides == packed_strides(self.shape)
 
     def __str__(self) -> str:
-        parts = ["x".join([self.element.name, *map(written, self.shape)])]
+        parts = ["x".join([self.element.name, *map(written_extent, self.shape)])]
         if not self.is_packed:
-            parts.append(f"strided<{','.join(map(written, self.strides))}>")
+            parts.append(f"strided<{','.join(map(written_extent, self.strides))}>")
         if self.local:
             parts.append("local")
         return f"memref<{','.join(parts)}>"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PointerGroup:
     """Pointers to memrefs, each moved on by `offset` elements."""
 
-    memref: Memref
+    memref: TensorMemref
     size: Extent
     offset: Extent = 0
 
     def __str__(self) -> str:
-        offset = "" if self.offset == 0 else f",offset:{written(self.offset)}"
-        return f"group<{self.memref}x{written(self.size)}{offset}>"
+        offset = "" if self.offset == 0 else f",offset:{written_extent(self.offset)}"
+        return f"group<{self.memref}x{written_extent(self.size)}{offset}>"
 
 
 @dataclass(frozen=True, slots=True)
 class Coopmatrix:
     """A matrix whose parts the work-items of a sub-group hold; `use` is its place in a product."""
 
-    component: Scalar
+    component: TensorScalar
     rows: int
     columns: int
     use: str
@@ -189,21 +189,21 @@ class Coopmatrix:
         return f"coopmatrix<{self.component}x{self.rows}x{self.columns},{self.use}>"
 
 
-Type: TypeAlias = Void | Boolean | Unknown | Scalar | Memref | Group | Coopmatrix
+Type: TypeAlias = Void | Boolean | UnknownTensorType | TensorScalar | TensorMemref | PointerGroup | Coopmatrix
 
 
 @lru_cache(maxsize=4096)
-def memref(
-    element: Scalar, shape: tuple[Extent, ...], strides: tuple[Extent, ...] | None = None, local: bool = False
-) -> Memref:
+def tensor_memref(
+    element: TensorScalar, shape: tuple[Extent, ...], strides: tuple[Extent, ...] | None = None, local: bool = False
+) -> TensorMemref:
     """A memref, packed unless strides are given.
 
-    >>> print(memref(F32, (4, None)), memref(F64, (3, 3), (1, 4), local=True))
+    >>> print(tensor_memref(F32, (4, None)), tensor_memref(F64, (3, 3), (1, 4), local=True))
     memref<f32x4x?> memref<f64x3x3,strided<1,4>,local>
     """
-    return Memref(element, shape, packed_strides(shape) if strides is None else strides, local)
+    return TensorMemref(element, shape, packed_strides(shape) if strides is None else strides, local)
 
 
-def written(extent: Extent) -> str:
+def written_extent(extent: Extent) -> str:
     """A size or stride as the language writes it."""
     return "?" if extent is None else str(extent)

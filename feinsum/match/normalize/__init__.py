@@ -11,9 +11,9 @@
 
 In order: affine indices get one form, accumulations become sums (:mod:`~feinsum.match.normalize.accumulations`),
 temporaries are put in or get axes (:mod:`~feinsum.match.normalize.temporaries`), sums that one sum alone reads become part
-of it (:mod:`~feinsum.match.normalize.merging`), unrolled sums become loops (:mod:`~feinsum.match.normalize.rerolling`), and
-each statement that is left has loops of its own (loop distribution).  A kernel is changed as far as its dependencies, its
-domains and its indices prove that it computes the same but for rounding.
+of it (:mod:`~feinsum.match.normalize.array_merging`), unrolled sums become loops
+(:mod:`~feinsum.match.normalize.rerolling`), and each statement that is left has loops of its own (loop distribution).  A
+kernel is changed as far as its dependencies, its domains and its indices prove that it computes the same but for rounding.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ import loopy as lp
 from pymbolic.primitives import Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.indices import simplify_indices
+from feinsum.match.affine_indices import simplify_indices
+from feinsum.match.kernel_source import SourceKernel
 from feinsum.match.normalize.accumulations import is_accumulation, sum_accumulations
-from feinsum.match.normalize.bounds import fix_bounds
-from feinsum.match.normalize.merging import merge_statements
-from feinsum.match.normalize.rebuild import rebuild
+from feinsum.match.normalize.array_merging import merge_statements
+from feinsum.match.normalize.loop_bounds import fix_bounds
+from feinsum.match.normalize.rebuild import rebuild_kernel
 from feinsum.match.normalize.rerolling import reroll
-from feinsum.match.normalize.statements import KernelStatement, Region, find_regions, read_region, to_statement
-from feinsum.match.normalize.temporaries import Substitution, find_temporaries
-from feinsum.match.source import Source
+from feinsum.match.normalize.statements import KernelStatement, StatementRegion, find_regions, read_region, to_statement
+from feinsum.match.normalize.temporaries import TemporarySubstitution, find_temporaries
 
-__all__ = ["normalize"]
+__all__ = ["normalize_kernel"]
 
 
-def normalize(
-    source: Source, chosen: Set[str] | None, notes: MutableMapping[str, str], reasons: MutableMapping[str, str]
+def normalize_kernel(
+    source: SourceKernel, chosen: Set[str] | None, notes: MutableMapping[str, str], reasons: MutableMapping[str, str]
 ) -> lp.TranslationUnit:
     """Make statements on whole arrays of accumulations, and of sums that read temporaries of one element.
 
@@ -57,18 +57,18 @@ def normalize(
             region = read_region(source, members)
             kernel = _normalize_region(region)
         except MatchError as error:
-            reasons.update((insn.id, _refuse(insn.id, error)) for insn in members if _needs(source, insn))
+            reasons.update((insn.id, _refuse_instruction(insn.id, error)) for insn in members if _needs(source, insn))
             continue
         notes.update(region.notes)
-        source = Source.of(source.t_unit.with_kernel(kernel), kernel.name)
+        source = SourceKernel.of(source.t_unit.with_kernel(kernel), kernel.name)
     return source.t_unit
 
 
-def _refuse(insn_id: str, error: MatchError) -> str:
+def _refuse_instruction(insn_id: str, error: MatchError) -> str:
     return f"instruction '{insn_id}' is not normalized: {error}"
 
 
-def _with_plain_indices(source: Source, notes: MutableMapping[str, str]) -> Source:
+def _with_plain_indices(source: SourceKernel, notes: MutableMapping[str, str]) -> SourceKernel:
     """The kernel with affine indices in one form."""
     kernel, instructions = source.kernel, []
     names = source.inames | {arg.name for arg in kernel.args if source.is_parameter(arg.name)}
@@ -82,10 +82,10 @@ def _with_plain_indices(source: Source, notes: MutableMapping[str, str]) -> Sour
         instructions.append(made)
     if all(new is old for new, old in zip(instructions, kernel.instructions, strict=True)):
         return source
-    return Source.of(source.t_unit.with_kernel(kernel.copy(instructions=instructions)), kernel.name)
+    return SourceKernel.of(source.t_unit.with_kernel(kernel.copy(instructions=instructions)), kernel.name)
 
 
-def _needs(source: Source, insn: Any) -> bool:
+def _needs(source: SourceKernel, insn: Any) -> bool:
     """Whether an instruction accumulates, or sums what a temporary of one element has."""
     if not isinstance(insn, lp.Assignment):
         return False
@@ -96,11 +96,11 @@ def _needs(source: Source, insn: Any) -> bool:
     return is_accumulation(to_statement(insn))
 
 
-def _normalize_region(region: Region) -> lp.LoopKernel:
+def _normalize_region(region: StatementRegion) -> lp.LoopKernel:
     """The kernel with the statements of a region normalized."""
     sum_accumulations(region)
     temporaries = find_temporaries(region)
-    substitution = Substitution(region, temporaries)
+    substitution = TemporarySubstitution(region, temporaries)
     region.around.update({name: temporary.around for name, temporary in temporaries.items()})
     roots = [statement for statement in region.statements if statement.array not in temporaries]
     done: dict[str, KernelStatement] = {}
@@ -108,7 +108,7 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     todo.sort(key=lambda statement: not statement.uses.reductions)
     while todo:
         for statement in todo:
-            done[statement.insn_id] = _put(statement, substitution)
+            done[statement.insn_id] = _put_temporaries(statement, substitution)
         read = frozenset[str]().union(*(statement.reads for statement in done.values()))
         todo = [
             statement
@@ -121,10 +121,10 @@ def _normalize_region(region: Region) -> lp.LoopKernel:
     statements = merge_statements([done[insn_id] for insn_id in kept if insn_id in done], set(temporaries))
     statements = reroll(region, statements, set(temporaries))
     _note(region, substitution, [statement.insn_id for statement in statements])
-    return rebuild(region, statements, substitution)
+    return rebuild_kernel(region, statements, substitution)
 
 
-def _put(statement: KernelStatement, substitution: Substitution) -> KernelStatement:
+def _put_temporaries(statement: KernelStatement, substitution: TemporarySubstitution) -> KernelStatement:
     """A statement with temporaries put in, and with the axes that its own array gets."""
     put = substitution.put_into_sum if statement.uses.reductions else substitution.put
     axes = substitution.axes(statement.array) or ()
@@ -132,7 +132,7 @@ def _put(statement: KernelStatement, substitution: Substitution) -> KernelStatem
     return replace(statement, at=at, value=put(statement.value))
 
 
-def _note(region: Region, substitution: Substitution, kept: list[str]) -> None:
+def _note(region: StatementRegion, substitution: TemporarySubstitution, kept: list[str]) -> None:
     """Note the change of each instruction."""
     for statement in region.statements:
         if statement.insn_id not in kept:

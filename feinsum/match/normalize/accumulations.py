@@ -19,9 +19,9 @@ from loopy.symbolic import Reduction
 from pymbolic.primitives import Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.expressions import find_uses, flatten_sum, plain_names
-from feinsum.match.indices import rename
-from feinsum.match.normalize.statements import KernelStatement, Region, is_plain
+from feinsum.match.affine_indices import rename_expression
+from feinsum.match.expression_uses import find_uses, flatten_sum, plain_names
+from feinsum.match.normalize.statements import KernelStatement, StatementRegion, is_plain_index
 
 
 def find_addend(statement: KernelStatement) -> Any:
@@ -55,30 +55,32 @@ def is_accumulation(statement: KernelStatement) -> bool:
     return bool(find_summed_loops(statement)) and find_addend(statement) is not None
 
 
-def sum_accumulations(region: Region) -> None:
+def sum_accumulations(region: StatementRegion) -> None:
     """Make sums of the accumulations of a region, with the initialization before them put in.
 
     :raises MatchError: naming an accumulation, and what else uses its array while it is going on.
     """
     for statement in [s for s in region.statements if s.array in {s.array for s in region.statements}]:
         if find_addend(statement) is not None and (region.is_temporary(statement.array) or is_accumulation(statement)):
-            _sum(region, statement)
+            _sum_of_accumulation(region, statement)
 
 
-def _sum(region: Region, statement: KernelStatement) -> None:
+def _sum_of_accumulation(region: StatementRegion, statement: KernelStatement) -> None:
     """Make a sum of one accumulation."""
     before = [s for s in region.writers(statement.array) if region.is_before(s.insn_id, statement.insn_id)]
     addend = find_addend(statement)
     start = _find_start(region, statement, before)
-    summed = find_summed_loops(statement) if start is None else statement.loops - start.loops - _indices(statement)
-    _check_apart(region, statement, summed, start)
+    summed = (
+        find_summed_loops(statement) if start is None else statement.loops - start.loops - _accumulation_indices(statement)
+    )
+    _check_array_is_private(region, statement, summed, start)
     total = Reduction(SumReductionOperation(), tuple(sorted(summed)), addend) if summed else addend
     if start is None:
         region.put(statement, statement.then(Sum((statement.target, total)), without=summed))
         region.notes[statement.insn_id] = f"adds a sum over {', '.join(sorted(summed))}"
         return
     renamed = {a.name: b for a, b in zip(start.at, statement.at, strict=True)}
-    first = rename(start.value, renamed)
+    first = rename_expression(start.value, renamed)
     value = total if _is_zero(first) else Sum((first, total))
     merged = statement.then(value, without=summed, merged=(start.insn_id, *start.merged))
     region.put(statement, merged, dropped=[start])
@@ -86,7 +88,7 @@ def _sum(region: Region, statement: KernelStatement) -> None:
     region.notes[start.insn_id] = f"begins the sum of '{statement.insn_id}'"
 
 
-def _indices(statement: KernelStatement) -> frozenset[str]:
+def _accumulation_indices(statement: KernelStatement) -> frozenset[str]:
     return frozenset(plain_names(statement.at))
 
 
@@ -94,7 +96,9 @@ def _is_zero(value: Any) -> bool:
     return isinstance(value, (int, float, complex)) and value == 0
 
 
-def _find_start(region: Region, statement: KernelStatement, before: list[KernelStatement]) -> KernelStatement | None:
+def _find_start(
+    region: StatementRegion, statement: KernelStatement, before: list[KernelStatement]
+) -> KernelStatement | None:
     """The statement that initializes an accumulation; None if it adds to an argument as it is.
 
     :raises MatchError: if a temporary is initialized by none, by several, or in other loops.
@@ -113,14 +117,14 @@ def _find_start(region: Region, statement: KernelStatement, before: list[KernelS
     return before[0]
 
 
-def _initializes(region: Region, start: KernelStatement, statement: KernelStatement) -> bool:
+def _initializes(region: StatementRegion, start: KernelStatement, statement: KernelStatement) -> bool:
     """Whether `start` sets, in each iteration of the loops that both share, every element that is then added to once."""
     shared = start.loops & statement.loops
-    if not (is_plain(start.at, start.loops) and is_plain(statement.at, statement.loops)):
+    if not (is_plain_index(start.at, start.loops) and is_plain_index(statement.at, statement.loops)):
         return False
-    if statement.array in start.reads or start.loops != shared | _indices(start):
+    if statement.array in start.reads or start.loops != shared | _accumulation_indices(start):
         return False
-    if region.source.is_global(statement.array) and not shared <= _indices(start):
+    if region.source.is_global(statement.array) and not shared <= _accumulation_indices(start):
         return False
     pairs = zip(plain_names(start.at), plain_names(statement.at), strict=True)
     return len(start.at) == len(statement.at) and all(
@@ -128,7 +132,9 @@ def _initializes(region: Region, start: KernelStatement, statement: KernelStatem
     )
 
 
-def _check_apart(region: Region, statement: KernelStatement, summed: frozenset[str], start: KernelStatement | None) -> None:
+def _check_array_is_private(
+    region: StatementRegion, statement: KernelStatement, summed: frozenset[str], start: KernelStatement | None
+) -> None:
     """Check that nothing but further accumulations uses the array in the loops that become a sum."""
     for other in region.statements:
         if other is statement or other is start or statement.array not in {other.array, *other.reads}:

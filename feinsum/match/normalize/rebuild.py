@@ -12,11 +12,13 @@ from pymbolic.primitives import Variable
 
 from feinsum.match.domain import Length, write_cube
 from feinsum.match.isolate import without_inames
-from feinsum.match.normalize.statements import KernelStatement, Region
-from feinsum.match.normalize.temporaries import Substitution
+from feinsum.match.normalize.statements import KernelStatement, StatementRegion
+from feinsum.match.normalize.temporaries import TemporarySubstitution
 
 
-def rebuild(region: Region, statements: Sequence[KernelStatement], substitution: Substitution) -> lp.LoopKernel:
+def rebuild_kernel(
+    region: StatementRegion, statements: Sequence[KernelStatement], substitution: TemporarySubstitution
+) -> lp.LoopKernel:
     """The kernel with some statements in the place of the instructions of a region."""
     kernel = region.source.kernel
     old = {statement.insn_id for statement in region.statements}.union(*(s.merged for s in region.statements))
@@ -36,7 +38,7 @@ def rebuild(region: Region, statements: Sequence[KernelStatement], substitution:
     return kernel.copy(
         instructions=instructions,
         domains=domains,
-        temporary_variables=_find_temporaries(region, instructions, substitution),
+        temporary_variables=_kept_temporaries(region, instructions, substitution),
         loop_priority=frozenset(order for order in kernel.loop_priority if not set(order) & region.lengths.keys()),
     )
 
@@ -47,7 +49,7 @@ class _Nests:
     :ivar cubes: the lengths of the loops made.
     """
 
-    def __init__(self, region: Region, statements: Sequence[KernelStatement]) -> None:
+    def __init__(self, region: StatementRegion, statements: Sequence[KernelStatement]) -> None:
         self._region = region
         self._statements = statements
         self._fresh = region.fresh
@@ -58,7 +60,7 @@ class _Nests:
     def write(self, statement: KernelStatement, depends_on: frozenset[str]) -> Any:
         """A statement as an instruction."""
         names = self._find_names(statement)
-        rename = _Renamer(names)
+        rename = _ReductionRenamer(names)
         insn = self._region.source.kernel.id_to_insn[statement.insn_id]
         values = {
             "assignee": rename(statement.target),
@@ -95,7 +97,7 @@ class _Nests:
         return iname
 
 
-class _Renamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
+class _ReductionRenamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
     """Renames inames, those of reductions too."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -111,7 +113,7 @@ class _Renamer(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are
 
 
 def _depends_on(
-    region: Region, statements: Iterable[KernelStatement], statement: KernelStatement, old: set[str]
+    region: StatementRegion, statements: Iterable[KernelStatement], statement: KernelStatement, old: set[str]
 ) -> frozenset[str]:
     """The dependencies of a statement: statements that share arrays with it, and earlier instructions from elsewhere."""
     own = statement.insn_id
@@ -128,7 +130,7 @@ def _depends_on(
     return frozenset(inside | outside)
 
 
-def _depend_on_new(region: Region, insn: Any, made: Mapping[str, Any], old: set[str]) -> Any:
+def _depend_on_new(region: StatementRegion, insn: Any, made: Mapping[str, Any], old: set[str]) -> Any:
     """An instruction from elsewhere that depends on the statements in place of its former dependencies."""
     if not insn.depends_on & old:
         return insn
@@ -136,7 +138,9 @@ def _depend_on_new(region: Region, insn: Any, made: Mapping[str, Any], old: set[
     return insn.copy(depends_on=(insn.depends_on - old) | new)
 
 
-def _find_temporaries(region: Region, instructions: Iterable[Any], substitution: Substitution) -> dict[str, Any]:
+def _kept_temporaries(
+    region: StatementRegion, instructions: Iterable[Any], substitution: TemporarySubstitution
+) -> dict[str, Any]:
     """The temporaries that are still used: those kept with their axes, tables in global memory."""
     used = frozenset[str]().union(*(insn.dependency_names() for insn in instructions))
     rules = region.source.kernel.substitutions

@@ -23,11 +23,11 @@ import numpy as np
 from loopy.symbolic import IdentityMapper, Reduction
 from pymbolic.primitives import Product, Subscript, Sum, Variable
 
-from feinsum.match.expressions import flatten_product, flatten_sum
+from feinsum.match.affine_indices import rename_expression
+from feinsum.match.expression_uses import flatten_product, flatten_sum
 from feinsum.match.factors import is_sum
-from feinsum.match.indices import rename
 from feinsum.match.merging import MOST
-from feinsum.match.normalize.statements import KernelStatement, Region
+from feinsum.match.normalize.statements import KernelStatement, StatementRegion
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class _Rolled:
     factors: tuple[tuple[tuple[int, ...], Any], ...]
 
 
-def reroll(region: Region, statements: list[KernelStatement], temporaries: set[str]) -> list[KernelStatement]:
+def reroll(region: StatementRegion, statements: list[KernelStatement], temporaries: set[str]) -> list[KernelStatement]:
     """Statements with sums of terms under their sums made loops, where all terms read arrays of the same indices.
 
     Temporaries that become parts of one array are no longer among those of the region; arrays are added to
-    :attr:`Region.made`.
+    :attr:`StatementRegion.made`.
     """
     for insn_id in [statement.insn_id for statement in statements]:
         # An earlier one may have put what this one reads into an array, or have merged it with others.
@@ -60,13 +60,15 @@ def reroll(region: Region, statements: list[KernelStatement], temporaries: set[s
         rolled = [*statements[:k], statement.then(value), *statements[k + 1 :]]
         statements = [_in_stacks(other, roller.places) for other in rolled]
         for array in dict.fromkeys(array for array, _ in roller.places.values()):
-            statements = _as_one(region, roller, statements, array)
+            statements = _as_one_sum(region, roller, statements, array)
         region.made.update(roller.made)
         region.lengths.update(roller.lengths)
     return statements
 
 
-def _as_one(region: Region, roller: _Roller, statements: list[KernelStatement], array: str) -> list[KernelStatement]:
+def _as_one_sum(
+    region: StatementRegion, roller: _Roller, statements: list[KernelStatement], array: str
+) -> list[KernelStatement]:
     """Statements with those that make the parts of an array as one, if they are sums of one form of unchanged arrays."""
     parts = sorted((s for s in statements if s.array == array), key=lambda s: s.at[0])
     last = [s for s in statements if s.array == array][-1]
@@ -75,7 +77,10 @@ def _as_one(region: Region, roller: _Roller, statements: list[KernelStatement], 
     if not alike or any(not is_sum(s.value) or written & s.reads for s in parts):
         return statements
     inames = _summed(last)
-    terms = [_read(rename(s.value.expr, dict(zip(_summed(s), map(Variable, inames), strict=True)))) for s in parts]
+    terms = [
+        _as_sum_of_products(rename_expression(s.value.expr, dict(zip(_summed(s), map(Variable, inames), strict=True))))
+        for s in parts
+    ]
     rolled = None if any(term is None for term in terms) else _roll([term for term in terms if term is not None])
     iname = region.fresh("term")
     factors = None if rolled is None or len(rolled.lengths) > 1 else roller.write(rolled, [iname])
@@ -103,7 +108,7 @@ class _Roller:
     :ivar lengths: of new inames.
     """
 
-    def __init__(self, region: Region, temporaries: set[str]) -> None:
+    def __init__(self, region: StatementRegion, temporaries: set[str]) -> None:
         self._region, self._temporaries = region, temporaries
         self.places: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.made: dict[str, Any] = {}
@@ -115,7 +120,7 @@ class _Roller:
         found = _find_sum(value)
         if found is None or not any(isinstance(factor, Sum) for factor in flatten_product(found.expr)):
             return None
-        rolled = _read(found.expr)
+        rolled = _as_sum_of_products(found.expr)
         if rolled is None or not rolled.lengths or len(rolled.factors) > MOST:
             return None
         inames = [self._region.fresh("term") for _ in rolled.lengths]
@@ -180,7 +185,9 @@ class _Roller:
         if not set(names) <= self._temporaries or len(set(names)) < len(names) or self.places.keys() & set(names):
             return None
         kept = self._region.widened(names[0])
-        if any(self._region.is_in_pieces(name) or not _alike(kept, self._region.widened(name)) for name in names):
+        if any(
+            self._region.is_in_pieces(name) or not _same_type_and_shape(kept, self._region.widened(name)) for name in names
+        ):
             return None
         made = self._region.fresh(f"{names[0]}_terms")
         for number, name in enumerate(names):
@@ -191,7 +198,7 @@ class _Roller:
         return made
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _same_type_and_shape(one: Any, other: Any) -> bool:
     """Whether two temporaries have one type and shape."""
     return bool(one.dtype == other.dtype and one.shape == other.shape)
 
@@ -203,13 +210,13 @@ def _find_sum(value: Any) -> Reduction | None:
     return found[0] if len(found) == 1 and is_sum(found[0]) else None
 
 
-def _read(value: Any) -> _Rolled | None:
+def _as_sum_of_products(value: Any) -> _Rolled | None:
     """An expression as a sum over axes of products; None if terms of a sum differ in form."""
     if isinstance(value, Product):
         lengths: tuple[int, ...] = ()
         factors: list[Any] = []
         for child in flatten_product(value):
-            inner = _read(child)
+            inner = _as_sum_of_products(child)
             if inner is None:
                 return None
             shift = len(lengths)
@@ -217,7 +224,7 @@ def _read(value: Any) -> _Rolled | None:
             lengths += inner.lengths
         return _Rolled(lengths, tuple(factors))
     if isinstance(value, Sum):
-        terms = [_read(child) for child in flatten_sum(value)]
+        terms = [_as_sum_of_products(child) for child in flatten_sum(value)]
         return None if any(term is None for term in terms) else _roll([term for term in terms if term is not None])
     entries = np.empty((), object)
     entries[()] = value
@@ -227,21 +234,21 @@ def _read(value: Any) -> _Rolled | None:
 def _roll(terms: list[_Rolled]) -> _Rolled | None:
     """Terms of one form as a sum over one axis more, the last."""
     first = terms[0]
-    forms = {(term.lengths, tuple((axes, _form(entries)) for axes, entries in term.factors)) for term in terms}
+    forms = {(term.lengths, tuple((axes, _entry_form(entries)) for axes, entries in term.factors)) for term in terms}
     if len(forms) > 1:
         return None
     axis = len(first.lengths)
     factors = []
     for k, (axes, entries) in enumerate(first.factors):
         columns = [term.factors[k][1] for term in terms]
-        if all(_same(entries, column) for column in columns):
+        if all(_same_term(entries, column) for column in columns):
             factors.append((axes, entries))
         else:
             factors.append(((*axes, axis), np.stack(columns, axis=-1)))
     return _Rolled((*first.lengths, len(terms)), tuple(factors))
 
 
-def _form(entries: Any) -> object:
+def _entry_form(entries: Any) -> object:
     """The property that entries of one array share: the index at which they are read."""
     forms = {
         entry.index_tuple if isinstance(entry, Subscript) else isinstance(entry, (int, float)) for entry in entries.flat
@@ -249,7 +256,7 @@ def _form(entries: Any) -> object:
     return frozenset(forms)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same_term(one: Any, other: Any) -> bool:
     return bool(one.shape == other.shape and all(a == b for a, b in zip(one.flat, other.flat, strict=True)))
 
 

@@ -14,9 +14,9 @@ from pymbolic.primitives import Subscript, Variable
 
 from feinsum.errors import MatchError
 from feinsum.match.domain import Length, find_lengths
-from feinsum.match.expressions import Uses, find_uses, plain_names
-from feinsum.match.rows import InstructionOrder
-from feinsum.match.source import Source
+from feinsum.match.expression_uses import Uses, find_uses, plain_names
+from feinsum.match.kernel_source import SourceKernel
+from feinsum.match.row_groups import InstructionOrder
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class KernelStatement:
 
 
 @dataclass
-class Region:
+class StatementRegion:
     """Statements of a kernel that share loops or temporaries, in an order in which they may run.
 
     :ivar lengths: the length of every iname in them.
@@ -73,7 +73,7 @@ class Region:
     :ivar around: temporary -> the loops that it gets an axis for.
     """
 
-    source: Source
+    source: SourceKernel
     order: InstructionOrder
     statements: list[KernelStatement]
     lengths: dict[str, Length]
@@ -130,7 +130,7 @@ class Region:
         self.statements = [statement for statement in kept if id(statement) not in gone]
 
 
-def find_regions(source: Source) -> Iterator[list[Any]]:
+def find_regions(source: SourceKernel) -> Iterator[list[Any]]:
     """The instructions of a kernel in groups that share sequential loops or temporaries."""
     groups: list[tuple[set[str], list[Any]]] = []
     for insn in source.kernel.instructions:
@@ -146,12 +146,12 @@ def find_regions(source: Source) -> Iterator[list[Any]]:
     return (members for _, members in groups)
 
 
-def _is_table(source: Source, name: str) -> bool:
+def _is_table(source: SourceKernel, name: str) -> bool:
     temporary = source.kernel.temporary_variables.get(name)
     return temporary is not None and temporary.initializer is not None
 
 
-def read_region(source: Source, instructions: Iterable[Any]) -> Region:
+def read_region(source: SourceKernel, instructions: Iterable[Any]) -> StatementRegion:
     """The statements of some instructions.
 
     :raises MatchError: naming the instruction that is no plain assignment, or in what order statements are not.
@@ -159,14 +159,14 @@ def read_region(source: Source, instructions: Iterable[Any]) -> Region:
     order = InstructionOrder(source)
     place = {insn.id: k for k, insn in enumerate(source.kernel.instructions)}
     found = sorted(instructions, key=lambda insn: (order.before(insn.id).bit_count(), place[insn.id]))
-    statements = [_read(source, insn) for insn in found]
+    statements = [_read_statement(source, insn) for insn in found]
     inames = frozenset[str]().union(*(statement.loops | statement.summed for statement in statements))
-    region = Region(source, order, statements, find_each_length(source, inames))
+    region = StatementRegion(source, order, statements, find_each_length(source, inames))
     _check_order(region)
     return region
 
 
-def find_each_length(source: Source, inames: Iterable[str]) -> dict[str, Length]:
+def find_each_length(source: SourceKernel, inames: Iterable[str]) -> dict[str, Length]:
     """The length of each iname by itself.
 
     :raises MatchError: if loops depend on each other or on data.
@@ -174,7 +174,7 @@ def find_each_length(source: Source, inames: Iterable[str]) -> dict[str, Length]
     return find_lengths(source, inames)
 
 
-def _read(source: Source, insn: Any) -> KernelStatement:
+def _read_statement(source: SourceKernel, insn: Any) -> KernelStatement:
     if not isinstance(insn, lp.Assignment) or insn.atomicity or insn.predicates:
         kind = "has a predicate" if insn.predicates else f"is a {type(insn).__name__}"
         raise MatchError(f"'{insn.id}', in the same loops or with the same temporaries, {kind}, no plain assignment")
@@ -200,7 +200,7 @@ def to_statement(insn: Any) -> KernelStatement:
     return KernelStatement(insn.id, str(insn.assignee_name), tuple(at), insn.expression, frozenset(insn.within_inames))
 
 
-def _check_order(region: Region) -> None:
+def _check_order(region: StatementRegion) -> None:
     """Check that the dependencies say in which order statements that share an array run."""
     for k, late in enumerate(region.statements):
         for early in region.statements[:k]:
@@ -212,7 +212,7 @@ def _check_order(region: Region) -> None:
                 )
 
 
-def is_plain(at: tuple[Any, ...], inames: Iterable[str]) -> bool:
+def is_plain_index(at: tuple[Any, ...], inames: Iterable[str]) -> bool:
     """Whether an index is a tuple of different names out of `inames`."""
     names = plain_names(at)
     return len(names) == len(at) and len(set(names)) == len(names) and set(names) <= set(inames)

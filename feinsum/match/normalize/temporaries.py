@@ -20,9 +20,9 @@ from loopy.symbolic import IdentityMapper
 from pymbolic.primitives import Product, Quotient, Subscript, Sum, Variable
 
 from feinsum.errors import MatchError
-from feinsum.match.expressions import find_uses, flatten_product, flatten_sum, plain_names
-from feinsum.match.indices import rename
-from feinsum.match.normalize.statements import KernelStatement, Region
+from feinsum.match.affine_indices import rename_expression
+from feinsum.match.expression_uses import find_uses, flatten_product, flatten_sum, plain_names
+from feinsum.match.normalize.statements import KernelStatement, StatementRegion
 
 LIMIT = 300
 """Nodes of an expression at most, for each time that it is read, that are put in instead of an array."""
@@ -53,7 +53,7 @@ class Temporary:
         return None
 
 
-def find_temporaries(region: Region) -> dict[str, Temporary]:
+def find_temporaries(region: StatementRegion) -> dict[str, Temporary]:
     """The temporaries that are read in a region.
 
     :raises MatchError: naming one that is assigned more than once, or read where the loops around it have ended.
@@ -61,11 +61,11 @@ def find_temporaries(region: Region) -> dict[str, Temporary]:
     found = {}
     for name in dict.fromkeys(statement.array for statement in region.statements):
         if region.is_temporary(name):
-            found[name] = _read(region, name)
+            found[name] = _read_temporary(region, name)
     return found
 
 
-def _read(region: Region, name: str) -> Temporary:
+def _read_temporary(region: StatementRegion, name: str) -> Temporary:
     definitions = region.writers(name)
     keys = [tuple(entry if isinstance(entry, int) else None for entry in d.at) for d in definitions]
     if len(set(keys)) < len(keys) or len({tuple(x is None for x in key) for key in keys}) > 1:
@@ -88,13 +88,13 @@ def _read(region: Region, name: str) -> Temporary:
     return Temporary(name, tuple(definitions), around)
 
 
-class Substitution:
+class TemporarySubstitution:
     """The treatment of the temporaries of a region.
 
     :ivar kept: those that become arrays.
     """
 
-    def __init__(self, region: Region, temporaries: dict[str, Temporary]) -> None:
+    def __init__(self, region: StatementRegion, temporaries: dict[str, Temporary]) -> None:
         self._region = region
         self._temporaries = temporaries
         self._sizes: dict[str, int] = {}
@@ -127,7 +127,7 @@ class Substitution:
             self.kept.add(name)
             return self._element(name, index)
         definition, inames = found
-        return rename(self.put(definition.value), inames)
+        return rename_expression(self.put(definition.value), inames)
 
     def _put_product(self, name: str, index: tuple[Any, ...]) -> Any:
         known = name in self.kept or name in self._apart
@@ -137,7 +137,7 @@ class Substitution:
             kept = set(self.kept)
             value = self.put_into_sum(definition.value)
             if is_separable(value, definition.loops):
-                return rename(value, inames)
+                return rename_expression(value, inames)
             self.kept = kept
             self._apart.add(name)
         self.kept.add(name)
@@ -166,7 +166,7 @@ class Substitution:
 class _Put(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are not typed for strict checking
     """Puts values in the place of temporaries."""
 
-    def __init__(self, substitution: Substitution, put: Any) -> None:
+    def __init__(self, substitution: TemporarySubstitution, put: Any) -> None:
         super().__init__()
         self._substitution, self._put = substitution, put
 
@@ -189,16 +189,16 @@ def is_separable(value: Any, inames: frozenset[str]) -> bool:
 
 def _is_outer(value: Any, inames: frozenset[str]) -> bool:
     """Whether an expression is a product of factors, or of numbers and one factor, not all of one set of indices."""
-    factors = list(_factors(value))
+    factors = list(_value_factors(value))
     sets = {find_uses(factor).variables & inames for factor in factors if find_uses(factor).variables & inames}
     numbers = sum(isinstance(factor, (int, float, complex)) for factor in factors)
     return len(sets) > 1 or (len(factors) - numbers <= 1 and isinstance(value, Product) and len(factors) > 1)
 
 
-def _factors(value: Any) -> Any:
+def _value_factors(value: Any) -> Any:
     for factor in flatten_product(value):
         if isinstance(factor, Quotient):
-            yield from _factors(factor.numerator)
+            yield from _value_factors(factor.numerator)
             yield factor.denominator
         else:
             yield factor

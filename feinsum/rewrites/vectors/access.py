@@ -26,7 +26,7 @@ class MemoryRow:
     last: Any = None
 
 
-def row_of(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
+def row_of_subscript(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
     """The row that a subscript runs through along a lane; None if it does not go evenly through memory.
 
     The lane is along one axis, ``X[e, 8 b + l]``, or along all digits of a position, ``X[x // 16, x % 16]``.
@@ -34,7 +34,7 @@ def row_of(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
     :raises TransformError: if the array has no plain strides.
     """
     offset: Any = array.offset
-    digits: list[tuple[_Digit, Any]] = []
+    digits: list[tuple[_PositionDigit, Any]] = []
     for entry, tag in zip(subscript.index_tuple, array.dim_tags, strict=True):
         if not isinstance(tag, FixedStrideArrayDimTag):
             raise TransformError(f"'{array.name}' is no array of plain strides, so its vectors cannot be addressed")
@@ -58,7 +58,7 @@ def row_of(array: Any, subscript: Subscript, lane: str) -> MemoryRow | None:
 
 
 @dataclass(frozen=True)
-class _Digit:
+class _PositionDigit:
     """``position // step % base``; without a base if that is None."""
 
     position: Any
@@ -66,17 +66,17 @@ class _Digit:
     base: int | None
 
 
-def _digit(entry: Any) -> _Digit:
+def _digit(entry: Any) -> _PositionDigit:
     base = None
     step = 1
     if isinstance(entry, Remainder) and isinstance(entry.denominator, int):
         entry, base = entry.numerator, entry.denominator
     if isinstance(entry, FloorDiv) and isinstance(entry.denominator, int):
         entry, step = entry.numerator, entry.denominator
-    return _Digit(entry, step, base)
+    return _PositionDigit(entry, step, base)
 
 
-def _is_whole_position(digits: Sequence[_Digit]) -> bool:
+def _is_whole_position(digits: Sequence[_PositionDigit]) -> bool:
     """Whether digits, the lowest first, make up one position, so that ``position = sum of step * digit``."""
     step = 1
     for digit in digits:
@@ -141,11 +141,11 @@ def load_code(
         vectors = f"*(__global {number or scalar}{width} const *) ({source} + first)"
         return f"{kept}[at] = {f'{convert}{width}({vectors})' if convert else vectors};"
     if in_row and count == width:
-        return f"{kept}[at] = {_neighbours(source, width, 'first', convert)};"
+        return f"{kept}[at] = {_neighbour_loads(source, width, 'first', convert)};"
     if count is not None and in_row:
         found = [
-            _neighbours(source, size, f"first + {start + k * size}", convert)
-            for size, n, start in pieces(count, width)
+            _neighbour_loads(source, size, f"first + {start + k * size}", convert)
+            for size, n, start in store_pieces(count, width)
             for k in range(n)
         ]
         return f"{kept}[at] = ({vector}) ({', '.join(found + ['0'] * (width - count))});"
@@ -155,7 +155,7 @@ def load_code(
         terms = [f"{source}[first + {lane} * step]" for lane in range(count)] + ["0"] * (width - count)
     assembled = f"{kept}[at] = ({vector}) ({', '.join(terms)});"
     if count is None and in_row:
-        whole = f"{kept}[at] = {_neighbours(source, width, 'first', convert)};"
+        whole = f"{kept}[at] = {_neighbour_loads(source, width, 'first', convert)};"
         return f"if (room >= {width}) {whole}\nelse if (room > 0) {assembled}\nelse {kept}[at] = ({vector}) 0;"
     if count is None:
         whole = ", ".join(f"{source}[first + {lane} * step]" for lane in range(width))
@@ -163,7 +163,7 @@ def load_code(
     return assembled
 
 
-def _neighbours(source: str, size: int, at: str, convert: str) -> str:
+def _neighbour_loads(source: str, size: int, at: str, convert: str) -> str:
     """C for so many neighbours from a place on, converted as vectors are; C converts single numbers by itself."""
     if size == 1:
         return f"{source}[{at}]"
@@ -208,7 +208,7 @@ def room_under(predicates: frozenset[Any], lane: str) -> tuple[frozenset[Any], A
     return frozenset(p for p in predicates if lane not in get_dependencies(p)), room
 
 
-def pieces(length: int, width: int) -> list[tuple[int, int, int]]:
+def store_pieces(length: int, width: int) -> list[tuple[int, int, int]]:
     """(numbers of a store, how many of them, where the first begins), covering the length."""
     found, start, size = [], 0, width
     while start < length:

@@ -16,14 +16,14 @@ from pymbolic.primitives import Comparison, If, Product, Subscript, Variable
 
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.match.finishing import Finishing
+from feinsum.match.stored_functions import Finishing
 from feinsum.rewrites.finishing import sums_of
 from feinsum.rewrites.loops import fixed_length, iname_of
-from feinsum.rewrites.reads import subscripts_of, with_rules
-from feinsum.rewrites.vectors.access import MemoryRow, row_of
-from feinsum.rewrites.vectors.axes import follow_lanes
-from feinsum.rewrites.vectors.finishing import finish_row
-from feinsum.rewrites.vectors.rows import load_row, scalar_name, store_row
+from feinsum.rewrites.reads import subscripts_in, with_rules
+from feinsum.rewrites.vectors.access import MemoryRow, row_of_subscript
+from feinsum.rewrites.vectors.lane_axes import follow_lanes
+from feinsum.rewrites.vectors.memory_rows import load_row, scalar_name, store_row
+from feinsum.rewrites.vectors.vector_epilogues import finish_row
 
 
 def vectorize(
@@ -170,11 +170,11 @@ class VectorLanes:
         iname = own[0]
         insn = insn.copy(expression=with_rules(self.kernel, insn.expression))
         block, lane = self.loops(iname)
-        mapper = _Substitution(self, insn, iname, block, lane)
+        mapper = _LaneSubstitution(self, insn, iname, block, lane)
         value = mapper(insn.expression)
         if mapper.loads and mapper.escaped:
             # Lanes that are computed one by one read memory, not lanes of vectors that nothing loads.
-            mapper = _Substitution(self, insn, iname, block, lane, loading=False)
+            mapper = _LaneSubstitution(self, insn, iname, block, lane, loading=False)
             value = mapper(insn.expression)
         inside = (insn.within_inames - {iname}) | {block, lane}
         values = sums_of(value) if isinstance(sums_of(value), tuple) else (value,)
@@ -222,7 +222,7 @@ class VectorLanes:
         return loop
 
 
-class _Substitution(IdentityMapper):  # type: ignore[misc]
+class _LaneSubstitution(IdentityMapper):  # type: ignore[misc]
     """Writes one lane iname as block and lane, and rows of memory as vectors loaded before.
 
     `escaped` tells whether anything else depends on the lane, so that the lanes have to be computed one by one.
@@ -235,7 +235,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
         self.lanes, self.insn, self.iname, self.block, self.lane = lanes, insn, iname, block, lane
         self.loads: list[CInstruction] = []
         self.loaded: dict[Subscript, str] = {}
-        rows = {read: self._row(read) for read in subscripts_of(insn.expression)}
+        rows = {read: self._row(read) for read in subscripts_in(insn.expression)}
         apart = any(self._needs_load(read) and row is None for read, row in rows.items())
         self.rows = {} if apart or not loading else rows
         self.escaped = False
@@ -249,7 +249,7 @@ class _Substitution(IdentityMapper):  # type: ignore[misc]
             return None
         array = self.lanes.array(read.aggregate.name)
         target = self.lanes.array(self.insn.assignee_name)
-        row = row_of(array, read, self.iname)
+        row = row_of_subscript(array, read, self.iname)
         return row if row is not None and array.dtype.itemsize <= target.dtype.itemsize else None
 
     def map_subscript(self, expr: Any) -> Any:

@@ -6,12 +6,12 @@ of lanes, ``frame`` has the loops around everything, ``operands`` brings tiles t
 launches before and after; ``write`` puts these parts together.
 """
 
-from feinsum.skeletons.block_tiles.fragments import MULTIPLY_ADD
-from feinsum.skeletons.block_tiles.notation import BlockShape, BlockShapes, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.fragment_layouts import MULTIPLY_ADD
 from feinsum.skeletons.block_tiles.plan import BlockChain, BlockTiles
-from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, lanes, prepared, write_entry_by_entry
+from feinsum.skeletons.block_tiles.plan_notation import BlockShape, BlockShapes, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.preparation import ITEMS, Preparation, axis_lanes, prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.write import write
-from feinsum.skeletons.common.index_groups import GROUPS, Digit, IndexGroup
+from feinsum.skeletons.common.index_groups import GROUPS, IndexDigit, IndexGroup
 
 __all__ = [
     "GROUPS",
@@ -22,13 +22,13 @@ __all__ = [
     "BlockShapes",
     "BlockTiles",
     "ChainPath",
-    "Digit",
+    "IndexDigit",
     "IndexGroup",
     "Packing",
     "Preparation",
     "SumSplit",
     "TilePipeline",
-    "lanes",
+    "axis_lanes",
     "prepared",
     "write",
     "write_entry_by_entry",

@@ -16,8 +16,8 @@ from pymbolic.primitives import FloorDiv, Remainder, Variable
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.block_tiles.plan import BlockTiles
-from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.common.index_groups import IndexGroup, extent
+from feinsum.skeletons.common.draft import KernelDraft
+from feinsum.skeletons.common.index_groups import IndexGroup, digit_extent
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_dtype
 
 
@@ -65,7 +65,7 @@ class BlockFrame:
     :ivar before: the instructions that come before all others.
     """
 
-    draft: Draft
+    draft: KernelDraft
     plan: BlockTiles
     dtype: np.dtype[Any]
     lengths: Mapping[str, Any]
@@ -105,7 +105,7 @@ class BlockFrame:
     def may_pass(self, name: str, letter: str) -> bool:
         """Whether a block may stick out beyond the last value of a letter of a fused index."""
         group = self.groups[name]
-        factor, text = extent(group.digits)
+        factor, text = digit_extent(group.digits)
         last = group.outer[-1].letter == letter
         return group.pads(letter) or (last and (text != "1" or factor % self.plan.spans[name] != 0))
 
@@ -123,7 +123,7 @@ class BlockFrame:
         return str(barrier.id)
 
 
-def block_frame(draft: Draft, match: Match, plan: BlockTiles, before: frozenset[str]) -> BlockFrame:
+def block_frame(draft: KernelDraft, match: Match, plan: BlockTiles, before: frozenset[str]) -> BlockFrame:
     """Add the loops of a plan to a draft."""
     lengths = {x: axis_length(match, x) for x in match.einsum.indexing.indices}
     groups = plan.groups(lengths)
@@ -132,14 +132,14 @@ def block_frame(draft: Draft, match: Match, plan: BlockTiles, before: frozenset[
     return BlockFrame(draft, plan, match.einsum.dtypes[0], lengths, groups, workers, tiles, before)
 
 
-def _open_blocks(draft: Draft, plan: BlockTiles, groups: Mapping[str, IndexGroup]) -> WorkerLoops:
+def _open_blocks(draft: KernelDraft, plan: BlockTiles, groups: Mapping[str, IndexGroup]) -> WorkerLoops:
     """Loops over groups, sub-groups and lanes."""
     first, counts, inames = {}, {}, []
     for name, span in plan.spans.items():
-        factor, text = extent(groups[name].digits)
+        factor, text = digit_extent(groups[name].digits)
         iname = draft.fresh(f"group_of_{name}")
         bounds = f"0 <= {iname} and {span} * {iname} < {factor} * {text}"
-        draft.domain(_parameters(groups[name]), [iname], bounds)
+        draft.domain(_length_parameters(groups[name]), [iname], bounds)
         first[name] = span * Variable(iname)
         counts[iname] = (text != "1", factor // span)
         inames.append(iname)
@@ -156,19 +156,19 @@ def _open_blocks(draft: Draft, plan: BlockTiles, groups: Mapping[str, IndexGroup
     return WorkerLoops(first, Variable(lane), item, place, frozenset([*inames, lane, sub_group]))
 
 
-def _open_tiles(draft: Draft, plan: BlockTiles, sums: IndexGroup) -> SumLoops:
+def _open_tiles(draft: KernelDraft, plan: BlockTiles, sums: IndexGroup) -> SumLoops:
     """The loops over steps and over tiles, unless there is but one tile."""
-    factor, text = extent(sums.outer)
+    factor, text = digit_extent(sums.outer)
     several = factor > 1 or text != "1"
     steps = plan.steps - (plan.prefetch and several)
     (step,) = draft.unrolled(("step",), (steps,))
     if not several:
         return SumLoops(several, 0, 1, step, steps)
     tile = draft.fresh("tile")
-    draft.domain(_parameters(sums), [tile], f"0 <= {tile} < {factor} * {text}")
+    draft.domain(_length_parameters(sums), [tile], f"0 <= {tile} < {factor} * {text}")
     return SumLoops(several, Variable(tile), prod((digit.count for digit in sums.outer), start=1), step, steps)
 
 
-def _parameters(group: IndexGroup) -> str:
+def _length_parameters(group: IndexGroup) -> str:
     """The parameters of the lengths of a fused index, as an isl set lists them."""
     return ", ".join(sorted({str(name) for x in group.letters for name in get_dependencies(group.lengths[x])}))

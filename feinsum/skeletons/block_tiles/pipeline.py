@@ -9,9 +9,9 @@ from typing import Any
 
 from pymbolic.primitives import Comparison, Variable
 
-from feinsum.rewrites.sums import UNROLL
+from feinsum.rewrites.sum_moves import UNROLL
 from feinsum.skeletons.block_tiles.frame import BlockFrame
-from feinsum.skeletons.block_tiles.operands import StagedOperand
+from feinsum.skeletons.block_tiles.operand_tiles import StagedOperand
 from feinsum.skeletons.block_tiles.prefetched import PrefetchedFragments
 from feinsum.skeletons.block_tiles.tile_sums import TileSums
 from feinsum.skeletons.instructions.async_copies import commit_copies, wait_for_copies

@@ -15,8 +15,8 @@ from typing import Any
 from feinsum.devices.vendors import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 from feinsum.parameters import described
-from feinsum.skeletons.block_tiles.fragments import LaneFragments, fragments
-from feinsum.skeletons.block_tiles.notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
+from feinsum.skeletons.block_tiles.fragment_layouts import LaneFragments, unit_fragments
+from feinsum.skeletons.block_tiles.plan_notation import BlockShape, ChainPath, Packing, SumSplit, TilePipeline
 from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, fused_letters
 from feinsum.skeletons.instructions.async_copies import copies_for
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
@@ -155,7 +155,7 @@ class BlockTiles:
     @cached_property
     def fragments(self) -> LaneFragments:
         """The fragments that the lanes of a sub-group hold."""
-        return fragments(self.unit)
+        return unit_fragments(self.unit)
 
     @cached_property
     def copies(self) -> AsyncCopies:

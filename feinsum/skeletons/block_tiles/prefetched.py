@@ -22,7 +22,7 @@ from pymbolic.primitives import Remainder, Variable
 
 from feinsum.devices.vendors import MatrixUnit
 from feinsum.skeletons.block_tiles.frame import BlockFrame
-from feinsum.skeletons.block_tiles.operands import StagedOperand
+from feinsum.skeletons.block_tiles.operand_tiles import StagedOperand
 from feinsum.skeletons.block_tiles.tile_sums import TileSums
 from feinsum.skeletons.instructions.async_copies import commit_copies, keep_loads_before, wait_for_copies
 from feinsum.skeletons.instructions.matrix_units import multiply_accumulate

@@ -11,10 +11,10 @@ from string import ascii_letters
 
 import loopy as lp
 
-from feinsum.contraction import ContractionSchedule, Step
+from feinsum.contraction import ContractionSchedule, ContractionStep
 from feinsum.match import Match
 from feinsum.rewrites import spread, spread_sum, spread_tiles
-from feinsum.skeletons.block_tiles.notation import Packing, SumSplit
+from feinsum.skeletons.block_tiles.plan_notation import Packing, SumSplit
 from feinsum.subscripts import Subscripts
 
 ITEMS = 256
@@ -52,18 +52,18 @@ def prepared(indexing: Subscripts, lengths: Mapping[str, int], split: SumSplit, 
         chunk = next(x for x in ascii_letters if x not in indexing.indices)
         sizes |= {chunk: sizes[split.letter] // split.length, split.letter: split.length}
         terms, output = [term.replace(split.letter, chunk + split.letter) for term in terms], chunk + output
-    steps: list[Step] = []
+    steps: list[ContractionStep] = []
     operands = [0, 1]
     for k in packing.operands:
         other = terms[1 - k][::-1]
         sums = sorted((x for x in terms[k] if x not in output), key=other.index, reverse=True)
         order = "".join([*(x for x in output if x in terms[k]), *sums])
-        steps.append(Step((k,), Subscripts((terms[k],), order)))
+        steps.append(ContractionStep((k,), Subscripts((terms[k],), order)))
         operands[k], terms[k] = 1 + len(steps), order
-    steps.append(Step(tuple(operands), Subscripts(tuple(terms), output)))
+    steps.append(ContractionStep(tuple(operands), Subscripts(tuple(terms), output)))
     number = len(steps) - 1
     if split.letter:
-        steps.append(Step((1 + len(steps),), Subscripts((output,), indexing.output)))
+        steps.append(ContractionStep((1 + len(steps),), Subscripts((output,), indexing.output)))
     return Preparation(ContractionSchedule(tuple(steps)), number, sizes)
 
 
@@ -72,7 +72,7 @@ ACROSS = 8
 copy, so that a sub-group reads and writes sectors of memory in whole; chosen by hand."""
 
 
-def lanes(length: int) -> int:
+def axis_lanes(length: int) -> int:
     """Work-items along an axis, up to :data:`ITEMS`, few of which are idle."""
     return -(-length // -(-length // ITEMS))
 
@@ -87,7 +87,7 @@ def write_entry_by_entry(t_unit: lp.TranslationUnit, step: Match, sizes: Mapping
         across = min(ACROSS, 1 << (sizes[inputs[0][-1]] - 1).bit_length())
         return spread_tiles(t_unit, step, {inputs[0][-1]: across, output[-1]: ITEMS // across}, sizes)
     return (
-        spread(t_unit, step, output[-1], lanes(sizes[output[-1]]), sizes)
+        spread(t_unit, step, output[-1], axis_lanes(sizes[output[-1]]), sizes)
         if output
         else spread_sum(t_unit, step, ITEMS, sizes)
     )

@@ -22,7 +22,7 @@ from feinsum.match import Match
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.plan import REGISTER_BYTES, BlockTiles
 from feinsum.skeletons.common.draft import all_of
-from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.common.matrix_product import substituted
 
 LOOPS = ("down", "across", "number")
 """The loops through the results of a work-item: fragments along rows and along columns, and numbers of a fragment."""

@@ -35,7 +35,7 @@ class TileSums:
     @classmethod
     def of(cls, frame: BlockFrame, results: Any) -> Self:
         """The sums of a plan."""
-        return cls(frame, results, Variable(frame.fragments("sum", _shape(frame))) if frame.plan.tilewise else results)
+        return cls(frame, results, Variable(frame.fragments("sum", _tile_shape(frame))) if frame.plan.tilewise else results)
 
     def clear(self, after: Collection[str]) -> list[str]:
         """Set the sums of a tile to zero, if it has any; the instruction for it."""
@@ -53,9 +53,9 @@ class TileSums:
         return self.frame.draft.assign(self.results[place], value, self.frame.inside | loops, [multiplied])
 
     def _places(self, name: str) -> tuple[set[str], tuple[Any, ...]]:
-        loops = self.frame.draft.unrolled((name,) * 3, _shape(self.frame))
+        loops = self.frame.draft.unrolled((name,) * 3, _tile_shape(self.frame))
         return set(loops), tuple(map(Variable, loops))
 
 
-def _shape(frame: BlockFrame) -> tuple[int, int, int]:
+def _tile_shape(frame: BlockFrame) -> tuple[int, int, int]:
     return (*frame.plan.block_tile.warp_tile, frame.plan.fragments.registers[2])

@@ -20,12 +20,12 @@ from feinsum.rewrites import contract_in_steps, finish, join, split_index
 from feinsum.rewrites.finishing import others_than
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.skeletons.block_tiles.frame import block_frame
-from feinsum.skeletons.block_tiles.operands import StagedOperand
+from feinsum.skeletons.block_tiles.operand_tiles import StagedOperand
 from feinsum.skeletons.block_tiles.pipeline import TileProducts
 from feinsum.skeletons.block_tiles.plan import BlockTiles
 from feinsum.skeletons.block_tiles.preparation import prepared, write_entry_by_entry
 from feinsum.skeletons.block_tiles.results import BlockResults
-from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.draft import KernelDraft
 from feinsum.skeletons.instructions.async_copies import register_async_copies
 from feinsum.skeletons.instructions.matrix_units import register_matrix_unit
 
@@ -76,8 +76,8 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles, sizes: Map
 def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -> lp.TranslationUnit:
     """The contraction by itself, in one launch."""
     kernel = t_unit[match.kernel_name]
-    _check(kernel, match, plan)
-    draft, insn, others = Draft(kernel), kernel.id_to_insn[match.insn_ids[0]], others_than(t_unit, match)
+    _check_plan(kernel, match, plan)
+    draft, insn, others = KernelDraft(kernel), kernel.id_to_insn[match.insn_ids[0]], others_than(t_unit, match)
     frame = block_frame(draft, match, plan, insn.depends_on - set(match.insn_ids))
     operands = [
         StagedOperand.staged(frame, side, match.rules[0][k], match.einsum.indexing.inputs[k])
@@ -98,7 +98,7 @@ def _write_product(t_unit: lp.TranslationUnit, match: Match, plan: BlockTiles) -
     return register_matrix_unit(t_unit, plan.fragments.unit) if plan.fragments.unit else t_unit
 
 
-def _check(kernel: lp.LoopKernel, match: Match, plan: BlockTiles) -> None:
+def _check_plan(kernel: lp.LoopKernel, match: Match, plan: BlockTiles) -> None:
     """:raises TransformError: if a match is no contraction with the letters of a plan."""
     indexing = match.einsum.indexing
     if len(match.insn_ids) != 1 or match.einsum.n != 2:

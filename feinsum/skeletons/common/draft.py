@@ -22,7 +22,7 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 
 @dataclass
-class Draft:
+class KernelDraft:
     """The additions to a kernel of loopy, until they are finished.
 
     :ivar tags: iname -> tag.

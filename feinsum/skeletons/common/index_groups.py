@@ -32,7 +32,7 @@ def fused_letters(group: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Digit:
+class IndexDigit:
     """A digit of a fused index: it counts to `count` and moves `letter` by `weight`."""
 
     letter: str
@@ -54,14 +54,14 @@ class IndexGroup:
     parts: Mapping[str, int]
 
     @cached_property
-    def inner(self) -> tuple[Digit, ...]:
+    def inner(self) -> tuple[IndexDigit, ...]:
         """The digits within the parts of letters."""
-        return tuple(Digit(x, self.parts[x], 1) for x in self.letters if self.parts.get(x, 1) > 1)
+        return tuple(IndexDigit(x, self.parts[x], 1) for x in self.letters if self.parts.get(x, 1) > 1)
 
     @cached_property
-    def outer(self) -> tuple[Digit, ...]:
+    def outer(self) -> tuple[IndexDigit, ...]:
         """The digits that count parts; of letters without parts, their only ones."""
-        return tuple(Digit(x, self._count(x), self.parts.get(x, 1)) for x in self.letters)
+        return tuple(IndexDigit(x, self._count(x), self.parts.get(x, 1)) for x in self.letters)
 
     def _count(self, letter: str) -> Any:
         length, part = self.lengths[letter], self.parts.get(letter, 1)
@@ -70,11 +70,11 @@ class IndexGroup:
         return length if part == 1 else FloorDiv(length + (part - 1), part)
 
     @property
-    def digits(self) -> tuple[Digit, ...]:
+    def digits(self) -> tuple[IndexDigit, ...]:
         """All digits."""
         return self.inner + self.outer
 
-    def decode(self, number: Any, digits: tuple[Digit, ...] | None = None) -> dict[str, Any]:
+    def decode(self, number: Any, digits: tuple[IndexDigit, ...] | None = None) -> dict[str, Any]:
         """The value of every letter that `number` stands for, in these digits or in all.
 
         The last digit takes whatever is left, so a number beyond the last gives a letter that is too large.
@@ -95,7 +95,7 @@ class IndexGroup:
         return part > 1 and not (isinstance(length, int) and length % part == 0)
 
 
-def extent(digits: tuple[Digit, ...]) -> tuple[int, str]:
+def digit_extent(digits: tuple[IndexDigit, ...]) -> tuple[int, str]:
     """The number of values that digits can write: a factor, and an expression to multiply by it, as isl reads it."""
     factor, text = 1, "1"
     for digit in digits:

@@ -75,7 +75,7 @@ def matrix_code(scalar: str, width: int, rows: str, matrices: str, *, in_row: bo
             f"if (room >= {width}) {{",
             f"  {vector} const number = {whole};",
             f"  vstore{size}(number, 0, {matrices} + to);",
-            f"  vstore{size}(({vector}) ({_turned(size)}), 0, {matrices} + to + below);",
+            f"  vstore{size}(({vector}) ({_parts_times_i(size)}), 0, {matrices} + to + below);",
             "} else for (int l = 0; l < (int) room; ++l) {",
             f"  {scalar} const re = {rows}[first + l * step], im = {rows}[first + l * step + 1];",
             f"  {matrices}[to + 2 * l] = re; {matrices}[to + 2 * l + 1] = im;",
@@ -85,7 +85,7 @@ def matrix_code(scalar: str, width: int, rows: str, matrices: str, *, in_row: bo
     )
 
 
-def _turned(size: int) -> str:
+def _parts_times_i(size: int) -> str:
     """The parts of numbers times i: ``-number.s1, number.s0, -number.s3, ...``."""
     digits: Sequence[str] = "0123456789abcdef"
     return ", ".join(f"-number.s{digits[k + 1]}, number.s{digits[k]}" for k in range(0, size, 2))

@@ -12,7 +12,7 @@ from loopy.kernel.data import Iname
 from pymbolic.primitives import Variable
 
 from feinsum.lower.same_bytes import SameBytes, runs_through
-from feinsum.lower.steps import fresh_name, read
+from feinsum.lower.schedule_steps import fresh_name, read_element
 from feinsum.skeletons.complex_parts.copies import PartsCopy, on_groups
 
 
@@ -84,7 +84,7 @@ class LaunchDraft:
         """An assignment to an element of an array, within loops."""
         self.instructions.append(
             lp.Assignment(
-                read(name, tuple(Variable(x) if isinstance(x, str) else x for x in index)),
+                read_element(name, tuple(Variable(x) if isinstance(x, str) else x for x in index)),
                 value,
                 id=insn_id,
                 within_inames=frozenset(loops.values()),

@@ -59,7 +59,7 @@ def of_complex(e: BatchedEinsum) -> bool:
     return len(kinds) == 1 and kinds <= {"complex64", "complex128"}
 
 
-def in_rows(indexing: Subscripts, parts: str) -> Subscripts:
+def rows_einsum(indexing: Subscripts, parts: str) -> Subscripts:
     """The real einsum of a step: rows times matrices, or rows alone.
 
     Rows keep the order of their axes; those of matrices stand as they are read.
@@ -67,7 +67,7 @@ def in_rows(indexing: Subscripts, parts: str) -> Subscripts:
     :param parts: two letters that the step has not; the first one is for the parts of the result.
 
     >>> from feinsum.subscripts import Subscripts
-    >>> in_rows(Subscripts(("ji", "kj"), "ik"), "pq").inputs
+    >>> rows_einsum(Subscripts(("ji", "kj"), "ik"), "pq").inputs
     ('jiq', 'jqkp')
     """
     part, inner = parts[0], parts[1]

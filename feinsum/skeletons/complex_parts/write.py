@@ -13,16 +13,16 @@ from loopy.library.reduction import SumReductionOperation
 from loopy.symbolic import Reduction
 from pymbolic.primitives import Call, Product, Variable
 
-from feinsum.contraction import Step
+from feinsum.contraction import ContractionStep
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.lower.steps import read
+from feinsum.lower.schedule_steps import read_element
 from feinsum.match import Match
 from feinsum.rewrites.reads import with_rules
 from feinsum.rewrites.vectors.access import NAMES
 from feinsum.skeletons.complex_parts.copies import PartsCopy, matrix_code
 from feinsum.skeletons.complex_parts.launches import LaunchDraft
-from feinsum.skeletons.complex_parts.plan import PARTS, ComplexParts, in_rows, matrix_of, of_complex
+from feinsum.skeletons.complex_parts.plan import PARTS, ComplexParts, matrix_of, of_complex, rows_einsum
 from feinsum.subscripts import Subscripts
 
 
@@ -83,7 +83,7 @@ class _ComplexTerm:
         if self.is_rule:
             value = Call(Variable(self.name), at)
             return Call(Variable("real"), (value,)), Call(Variable("imag"), (value,))
-        return read(self.name, (*at, 0)), read(self.name, (*at, 1))
+        return read_element(self.name, (*at, 0)), read_element(self.name, (*at, 1))
 
 
 @dataclass
@@ -123,9 +123,9 @@ class _Launches:
         ]
         return cls(match, sizes, width, letters, draft, terms)
 
-    def contract(self, step: Step) -> None:
+    def contract(self, step: ContractionStep) -> None:
         """Copy the operands of a step for all outputs, then contract them."""
-        number, real = len(self.matches), in_rows(step.indexing, self.letters)
+        number, real = len(self.matches), rows_einsum(step.indexing, self.letters)
         operands = [
             [
                 self._operand(terms.pop(k), letters, is_matrix=len(real.inputs) == 2 and n == matrix_of(step.indexing))
@@ -183,7 +183,7 @@ class _Launches:
         if f"{name}[]" not in self.made:
             formal = tuple(f"i{axis}" for axis in range(len(letters)))
             self.made[f"{name}[]"] = self.draft.fresh(f"{name}_")
-            value = read(name, tuple(map(Variable, formal)))
+            value = read_element(name, tuple(map(Variable, formal)))
             self.draft.rules.append(lp.SubstitutionRule(self.made[f"{name}[]"], formal, value))
         return self.made[f"{name}[]"]
 
@@ -228,7 +228,7 @@ class _Launches:
                 positions,
                 matrix_code(NAMES[draft.real.name], width, rows, name, in_row=step == PARTS),
                 read_variables=frozenset([rows]),
-                assignees=(read(name, tuple(at[x] for x in letters)),),
+                assignees=(read_element(name, tuple(at[x] for x in letters)),),
                 id=draft.fresh(f"{name}_made"),
                 within_inames=frozenset(loops.values()),
                 within_inames_is_final=True,

@@ -6,8 +6,7 @@ events of a block in order and lays out local memory; ``kernel`` has the loops a
 """
 
 from feinsum.skeletons.fused_chains.accesses import GlobalAccess, global_accesses
-from feinsum.skeletons.fused_chains.plan import ContractionOrder, FusedChain
-from feinsum.skeletons.fused_chains.steps import (
+from feinsum.skeletons.fused_chains.chain_steps import (
     BlockSteps,
     ChainStep,
     MatrixSharing,
@@ -15,6 +14,7 @@ from feinsum.skeletons.fused_chains.steps import (
     matrices_of,
     sharing_of,
 )
+from feinsum.skeletons.fused_chains.plan import ContractionOrder, FusedChain
 from feinsum.skeletons.fused_chains.write import write
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from feinsum.skeletons.common.digits import Digits
+from feinsum.skeletons.fused_chains.chain_steps import MatrixSharing, TileSharing, lengths_within
 from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, StoreResult
 from feinsum.skeletons.fused_chains.plan import FusedChain
-from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing, lengths_within
 from feinsum.skeletons.instructions.matrix_units import DEPTH, ROWS, SUB_GROUP
 
 _SAMPLED = 4

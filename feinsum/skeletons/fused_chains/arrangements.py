@@ -14,6 +14,7 @@ from feinsum.contraction import ContractionSchedule
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.skeletons.common.digits import Digits
+from feinsum.skeletons.fused_chains.chain_steps import BlockSteps, MatrixSharing, TileSharing, lengths_within, sharing_of
 from feinsum.skeletons.fused_chains.events import (
     NUMBERS_OF_A_PLACE,
     ContractStep,
@@ -25,8 +26,7 @@ from feinsum.skeletons.fused_chains.events import (
     Source,
     StoreResult,
 )
-from feinsum.skeletons.fused_chains.layouts import Access, Layout, padded
-from feinsum.skeletons.fused_chains.steps import BlockSteps, MatrixSharing, TileSharing, lengths_within, sharing_of
+from feinsum.skeletons.fused_chains.padded_layouts import LocalAccess, LocalLayout, padded_layout
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 
 
@@ -42,7 +42,7 @@ class GroupSchedule:
 
     first: list[CopyOperand | CopyMatrix] = field(default_factory=list)
     events: list[GroupEvent] = field(default_factory=list)
-    layouts: list[Layout] = field(default_factory=list)
+    layouts: list[LocalLayout] = field(default_factory=list)
     slots: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     barriers: set[int] = field(default_factory=set)
@@ -145,7 +145,7 @@ class _Arranger:
         key = (entry, tuple(letters.index(x) for x in contraction.indexing.inputs[sharing.matrix]), letters.index(""))
         if key not in self.arrays:
             self.arrays[key] = len(self.found.layouts)
-            self.found.layouts.append(Layout((1,), sharing.copy.total))
+            self.found.layouts.append(LocalLayout((1,), sharing.copy.total))
             self.found.first.append(CopyMatrix(s, row, sharing, LocalArray(self.arrays[key], "")))
         own = LocalArray(self.arrays[key], "")
         return tuple(own if k == sharing.matrix else source for k, source in enumerate(held))
@@ -173,7 +173,7 @@ class _Arranger:
         self.arrays[key] = len(self.found.layouts)
         lengths = tuple(self.lengths[x] for x in letters)
         accesses = tuple(self._accesses(number, letters))
-        layout = padded(
+        layout = padded_layout(
             letters, lengths, accesses, self.itemsize, self._by_rows(number, letters), self._padded_axes(number, letters)
         )
         self.found.layouts.append(self._with_margin(number, letters, layout))
@@ -207,7 +207,7 @@ class _Arranger:
         batch, sums = len(sharing.batch.letters), len(sharing.sums.letters)
         return (*range(batch), batch + sums - 1) if len(letters) > batch + sums else tuple(range(batch))
 
-    def _with_margin(self, number: int, letters: str, layout: Layout) -> Layout:
+    def _with_margin(self, number: int, letters: str, layout: LocalLayout) -> LocalLayout:
         """Room for the rows beyond the last that a matrix unit reads, whatever they hold."""
         reader = self._reader(number)
         sharing = None if reader is None else self.sharings[reader]
@@ -217,7 +217,7 @@ class _Arranger:
         rest = math.prod(n for x, n in zip(sharing.rows.letters, sharing.rows.counts, strict=True) if x != first)
         beyond = -(-(sharing.padded_rows - sharing.rows.total) // rest)
         stride = layout.strides[letters.index(first)] if first else 0
-        return Layout(layout.strides, layout.size + (beyond + 1) * stride)
+        return LocalLayout(layout.strides, layout.size + (beyond + 1) * stride)
 
     def _by_rows(self, number: int, letters: str) -> bool:
         """Whether a work-item reads along the last axis of an array, all of it."""
@@ -225,20 +225,20 @@ class _Arranger:
         last = letters[-1:]
         return reader is not None and self.block.steps[reader].register_tile.get(last, 1) == self.lengths.get(last) != 1
 
-    def _accesses(self, number: int, letters: str) -> list[Access]:
+    def _accesses(self, number: int, letters: str) -> list[LocalAccess]:
         """The step or copy that writes an array, and the step or copy that reads it."""
         reader, writer = self._reader(number), number - self.e.n
         written = self._whole(self._letters(number)) if writer < 0 else self.sharings[writer]
         read = self._whole(self.e.indexing.output) if reader is None else self.sharings[reader]
         return [self._access(written, letters, written=True), self._access(read, letters, written=False)]
 
-    def _access(self, sharing: TileSharing | MatrixSharing, letters: str, *, written: bool) -> Access:
+    def _access(self, sharing: TileSharing | MatrixSharing, letters: str, *, written: bool) -> LocalAccess:
         points = math.prod(self.lengths[x] for x in letters)
         if isinstance(sharing, MatrixSharing):
-            return Access(sharing.rows, points, sharing.columns if written else sharing.sums)
+            return LocalAccess(sharing.rows, points, sharing.columns if written else sharing.sums)
         digits = sharing.digits
         alike = math.prod(n for x, n in zip(digits.letters, digits.counts, strict=True) if x in letters)
-        return Access(digits, max(1, points // alike))
+        return LocalAccess(digits, max(1, points // alike))
 
     def _wait(self) -> None:
         """Barriers between the event that writes an array and those that read it."""

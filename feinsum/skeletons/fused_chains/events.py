@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing
+from feinsum.skeletons.fused_chains.chain_steps import MatrixSharing, TileSharing
 
 MOVED_TOGETHER = 40
 """Elements that a work-item loads together, so that their latencies overlap."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from feinsum.contraction import Step
+from feinsum.contraction import ContractionStep
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.fused_chains.arrangements import GroupSchedule, arrange
+from feinsum.skeletons.fused_chains.chain_steps import BlockSteps
 from feinsum.skeletons.fused_chains.events import ContractStep, CopyOperand, InRegisters
-from feinsum.skeletons.fused_chains.steps import BlockSteps
 from feinsum.subscripts import Subscripts
 
 
@@ -101,10 +101,10 @@ class ContractionOrder:
     def __str__(self) -> str:
         return " ".join("+".join(map(str, pair)) for pair in self.taken)
 
-    def steps(self, e: BatchedEinsum) -> list[Step]:
+    def steps(self, e: BatchedEinsum) -> list[ContractionStep]:
         """The contractions; one that only multiplies is joined with the one that takes its result."""
         letters = dict(enumerate(e.indexing.inputs))
-        steps: list[Step] = []
+        steps: list[ContractionStep] = []
         joined: dict[int, tuple[int, ...]] = {}
         renumbered = {k: k for k in range(e.n)}
         for number, pair in enumerate(self.taken):
@@ -118,17 +118,17 @@ class ContractionOrder:
                 for j in joined.get(k, (k,))
             ]
             last = number == len(self.taken) - 1
-            output = e.indexing.output if last else _kept(inputs, set(e.indexing.output).union(*rest))
+            output = e.indexing.output if last else _kept_indices(inputs, set(e.indexing.output).union(*rest))
             if not last and set(output) == set("".join(inputs)) and any(set(x) == set(output) for x in inputs):
                 joined[e.n + number] = operands
                 continue
-            steps.append(Step(tuple(renumbered[k] for k in operands), Subscripts(inputs, output)))
+            steps.append(ContractionStep(tuple(renumbered[k] for k in operands), Subscripts(inputs, output)))
             renumbered[e.n + number] = e.n + len(steps) - 1
             letters[e.n + len(steps) - 1] = output
         return steps
 
 
-def _kept(inputs: Sequence[str], needed: set[str]) -> str:
+def _kept_indices(inputs: Sequence[str], needed: set[str]) -> str:
     """The indices of a result: those of the operand with most of them, new ones in the place of the first summed over."""
     main = max(inputs, key=len)
     new = [x for x in dict.fromkeys("".join(inputs)) if x in needed and x not in main]

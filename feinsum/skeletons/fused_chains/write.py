@@ -16,7 +16,9 @@ from pymbolic.primitives import Variable
 from feinsum.match import Match
 from feinsum.rewrites.finishing import mark_finished, others_than
 from feinsum.rewrites.loops import without_race_warnings
-from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.common.matrix_product import substituted
+from feinsum.skeletons.fused_chains.chain_kernel import GroupKernel
+from feinsum.skeletons.fused_chains.chain_steps import MatrixSharing, TileSharing
 from feinsum.skeletons.fused_chains.events import (
     MOVED_TOGETHER,
     ContractStep,
@@ -25,11 +27,9 @@ from feinsum.skeletons.fused_chains.events import (
     GroupEvent,
     StoreResult,
 )
-from feinsum.skeletons.fused_chains.kernel import GroupKernel
+from feinsum.skeletons.fused_chains.multiply_adds import RegisterTileStep, WorkItemTile
 from feinsum.skeletons.fused_chains.plan import FusedChain
-from feinsum.skeletons.fused_chains.products import MatrixUnitStep, copy_matrix
-from feinsum.skeletons.fused_chains.steps import MatrixSharing, TileSharing
-from feinsum.skeletons.fused_chains.tiles import RegisterTileStep, WorkItemTile
+from feinsum.skeletons.fused_chains.unit_products import MatrixUnitStep, copy_matrix
 from feinsum.skeletons.instructions.matrix_units import fragment_unit, register_matrix_unit
 
 

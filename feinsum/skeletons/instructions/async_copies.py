@@ -43,7 +43,7 @@ def register_async_copies(t_unit: lp.TranslationUnit, copies: AsyncCopies, dtype
     for width in _widths(dtype):
         name = _name(copies, dtype, width)
         if name not in t_unit.callables_table:
-            t_unit = lp.register_callable(t_unit, name, _Copy(name))
+            t_unit = lp.register_callable(t_unit, name, _AsyncCopy(name))
     return t_unit
 
 
@@ -109,7 +109,7 @@ def _parsed(name: str) -> tuple[AsyncCopies, np.dtype[Any], int]:
     return next(each for each in found if _name(*each) == name)
 
 
-class _Copy(lp.ScalarCallable):  # type: ignore[misc]
+class _AsyncCopy(lp.ScalarCallable):  # type: ignore[misc]
     """The copy as loopy sees it: an element in, an element out, and how many bytes of it there are."""
 
     def with_types(self, arg_id_to_dtype: Mapping[Any, Any], clbl_inf_ctx: Any) -> tuple[Any, Any]:

@@ -14,8 +14,8 @@ from pymbolic.primitives import Min, Variable
 
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
-from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, extent
+from feinsum.skeletons.common.draft import KernelDraft
+from feinsum.skeletons.common.index_groups import GROUPS, IndexGroup, digit_extent
 from feinsum.skeletons.packed_blocks.plan import PackedBlocks
 
 
@@ -54,7 +54,7 @@ class PackedFrame:
     :ivar before: the instructions that come before all others.
     """
 
-    draft: Draft
+    draft: KernelDraft
     plan: PackedBlocks
     dtype: np.dtype[Any]
     lengths: Mapping[str, Any]
@@ -116,9 +116,9 @@ class PackedFrame:
         """
         name, plan = self.draft.fresh(base), self.plan
         length, tile = plan.block[side], plan.tiles[side]
-        left = f"({_text(self.groups[GROUPS[side]])} - {length}*{self.blocks[side]} - {tile}*{name})"
+        left = f"({_isl_length(self.groups[GROUPS[side]])} - {length}*{self.blocks[side]} - {tile}*{name})"
         condition = f"0 <= {name} < {length // tile} and {left} > 0 and {extra.replace('left', left)}"
-        self.draft.domain(_parameters(self.groups[GROUPS[side]], self.blocks[side]), [name], condition)
+        self.draft.domain(_fused_parameters(self.groups[GROUPS[side]], self.blocks[side]), [name], condition)
         return str(name)
 
     def decoded(self, side: int, first: Any, around: frozenset[str], after: Collection[str], *, clamped: bool) -> Decoded:
@@ -149,7 +149,7 @@ class PackedFrame:
         return str(name)
 
 
-def packed_frame(draft: Draft, match: Match, plan: PackedBlocks, before: frozenset[str]) -> PackedFrame:
+def packed_frame(draft: KernelDraft, match: Match, plan: PackedBlocks, before: frozenset[str]) -> PackedFrame:
     """Add the loops over blocks and over parts of the sum to a draft."""
     lengths = {x: axis_length(match, x) for x in match.einsum.indexing.indices}
     groups = plan.groups(lengths)
@@ -157,12 +157,14 @@ def packed_frame(draft: Draft, match: Match, plan: PackedBlocks, before: frozens
     blocks = []
     for name, length in zip(GROUPS, plan.block, strict=False):
         block = draft.fresh(f"group_of_{name}")
-        draft.domain(_parameters(groups[name]), [block], f"0 <= {block} and {length}*{block} < {_text(groups[name])}")
+        draft.domain(
+            _fused_parameters(groups[name]), [block], f"0 <= {block} and {length}*{block} < {_isl_length(groups[name])}"
+        )
         blocks.append(block)
     inside, batch = {*blocks}, {}
     if plan.batch:
         item = draft.fresh("group_of_batch")
-        draft.domain(_parameters(groups["batch"]), [item], f"0 <= {item} < {_text(groups['batch'])}")
+        draft.domain(_fused_parameters(groups["batch"]), [item], f"0 <= {item} < {_isl_length(groups['batch'])}")
         batch = groups["batch"].decode(Variable(item))
         draft.tags[item] = "g.2"
         inside.add(item)
@@ -170,7 +172,11 @@ def packed_frame(draft: Draft, match: Match, plan: PackedBlocks, before: frozens
     part = None
     if not isinstance(totals[2], int) or totals[2] > plan.depth:
         part = draft.fresh("part")
-        draft.domain(_parameters(groups["sums"]), [part], f"0 <= {part} and {plan.depth}*{part} < {_text(groups['sums'])}")
+        draft.domain(
+            _fused_parameters(groups["sums"]),
+            [part],
+            f"0 <= {part} and {plan.depth}*{part} < {_isl_length(groups['sums'])}",
+        )
         inside.add(part)
     return PackedFrame(
         draft,
@@ -187,13 +193,13 @@ def packed_frame(draft: Draft, match: Match, plan: PackedBlocks, before: frozens
     )
 
 
-def _text(group: IndexGroup) -> str:
+def _isl_length(group: IndexGroup) -> str:
     """The length of a fused index as isl reads it."""
-    factor, text = extent(group.digits)
+    factor, text = digit_extent(group.digits)
     return f"{factor} * {text}"
 
 
-def _parameters(group: IndexGroup, *others: str) -> str:
+def _fused_parameters(group: IndexGroup, *others: str) -> str:
     """The parameters of the lengths of a fused index, as an isl set lists them."""
     names = {str(name) for x in group.letters for name in get_dependencies(group.lengths[x])}
     return ", ".join([*sorted(names), *others])

@@ -33,11 +33,13 @@ def pack(frame: PackedFrame, match: Match, side: int) -> Panels:
     terms = frame.decoded(2, start, frame.inside, [], clamped=False)
     packed: list[str] = []
     for edge in frame.edges(side):
-        packed = [_copy(frame, match, side, name, terms, packed, edge=edge)]
+        packed = [_copy_panels(frame, match, side, name, terms, packed, edge=edge)]
     return Panels(name, *packed)
 
 
-def _copy(frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded, after: list[str], *, edge: bool) -> str:
+def _copy_panels(
+    frame: PackedFrame, match: Match, side: int, name: str, terms: Decoded, after: list[str], *, edge: bool
+) -> str:
     """Copy whole panels, or the partial one."""
     draft, plan, tile = frame.draft, frame.plan, frame.plan.tiles[side]
     panel = frame.panel_loop("panel", side, f"left < {tile}" if edge else f"left >= {tile}")

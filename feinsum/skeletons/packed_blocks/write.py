@@ -19,8 +19,8 @@ from feinsum.match import Match
 from feinsum.rewrites import join
 from feinsum.rewrites.loops import without_race_warnings
 from feinsum.rewrites.vectors.access import NAMES
-from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.common.draft import KernelDraft
+from feinsum.skeletons.common.matrix_product import substituted
 from feinsum.skeletons.packed_blocks.frame import PackedFrame, packed_frame
 from feinsum.skeletons.packed_blocks.panels import Panels, pack
 from feinsum.skeletons.packed_blocks.plan import PackedBlocks
@@ -54,12 +54,12 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: PackedBlocks) -> lp.Tr
     for letters in plan.joined:
         t_unit, match = join(t_unit, match, letters)
     kernel = t_unit[match.kernel_name]
-    _check(kernel, match, plan)
-    draft, insn = Draft(kernel), kernel.id_to_insn[match.insn_ids[0]]
+    _check_contraction(kernel, match, plan)
+    draft, insn = KernelDraft(kernel), kernel.id_to_insn[match.insn_ids[0]]
     frame = packed_frame(draft, match, plan, insn.depends_on - set(match.insn_ids))
     rows, columns = (pack(frame, match, side) for side in (0, 1))
-    acc, multiplied, tiles = _multiply(frame, rows, columns)
-    _store(frame, match, insn, acc, multiplied, tiles)
+    acc, multiplied, tiles = _multiply_tile(frame, rows, columns)
+    _store_tile(frame, match, insn, acc, multiplied, tiles)
     kernel = without_race_warnings(draft.finished(match.insn_ids, ()), (insn.id, f"{insn.id}_whole"))
     t_unit = t_unit.with_kernel(kernel)
     if plan.joined:  # which run beyond their last axis into the next row, as loopy cannot tell
@@ -67,7 +67,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: PackedBlocks) -> lp.Tr
     return t_unit
 
 
-def _multiply(frame: PackedFrame, rows: Panels, columns: Panels) -> tuple[str, str, tuple[str, str]]:
+def _multiply_tile(frame: PackedFrame, rows: Panels, columns: Panels) -> tuple[str, str, tuple[str, str]]:
     """Sum a register tile; the array of the sums, what has them, and the loops over panels of rows and of columns."""
     draft, plan = frame.draft, frame.plan
     tile, width = plan.tile, plan.width
@@ -107,11 +107,11 @@ def _multiply(frame: PackedFrame, rows: Panels, columns: Panels) -> tuple[str, s
     return acc, multiplied, (down, across)
 
 
-def _store(frame: PackedFrame, match: Match, insn: Any, acc: str, multiplied: str, panels: tuple[str, str]) -> None:
+def _store_tile(frame: PackedFrame, match: Match, insn: Any, acc: str, multiplied: str, panels: tuple[str, str]) -> None:
     """Write the results that there are, or add them to those of the parts of the sum before."""
     draft, plan = frame.draft, frame.plan
     around = frame.inside | set(panels)
-    numbers, found = _numbers(frame, acc, multiplied, around)
+    numbers, found = _tile_sums_as_numbers(frame, acc, multiplied, around)
     at = [frame.place(side, Variable(panel)) for side, panel in enumerate(panels)]
     tables = [frame.decoded(side, first, around, [multiplied], clamped=False) for side, first in enumerate(at)]
     for edge in frame.edges(1):
@@ -136,7 +136,7 @@ def _store(frame: PackedFrame, match: Match, insn: Any, acc: str, multiplied: st
         found = draft.assign(assignee, value, around | {i, j}, after, predicates=predicates, alone=True, insn_id=name)
 
 
-def _numbers(frame: PackedFrame, acc: str, after: str, around: frozenset[str]) -> tuple[str, str]:
+def _tile_sums_as_numbers(frame: PackedFrame, acc: str, after: str, around: frozenset[str]) -> tuple[str, str]:
     """The sums of a tile as numbers, row by row; the array, and what fills it."""
     draft, plan = frame.draft, frame.plan
     numbers = frame.array("sums", plan.tiles)
@@ -155,7 +155,7 @@ def _numbers(frame: PackedFrame, acc: str, after: str, around: frozenset[str]) -
     return numbers, draft.add(spill, f"spill_{acc}", around | {i, v}, [after])
 
 
-def _check(kernel: lp.LoopKernel, match: Match, plan: PackedBlocks) -> None:
+def _check_contraction(kernel: lp.LoopKernel, match: Match, plan: PackedBlocks) -> None:
     """:raises TransformError: if a match is no contraction with the letters of a plan."""
     indexing = match.einsum.indexing
     if len(match.insn_ids) != 1 or match.einsum.n != 2:

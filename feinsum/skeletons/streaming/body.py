@@ -10,14 +10,14 @@ from typing import Any, Self
 import loopy as lp
 from pymbolic.primitives import Call, Product, Subscript, Variable
 
-from feinsum.lower.steps import read
+from feinsum.lower.schedule_steps import read_element
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
-from feinsum.rewrites.sums import UNROLL
-from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.streaming.partial_sums import PartialSums, partial_sums, result
+from feinsum.rewrites.sum_moves import UNROLL
+from feinsum.skeletons.common.draft import KernelDraft
+from feinsum.skeletons.streaming.partial_sums import PartialSums, partial_result, partial_sums
 from feinsum.skeletons.streaming.plan import Stream
-from feinsum.skeletons.streaming.strips import StripLoops, Strips
+from feinsum.skeletons.streaming.strips import LoopStrips, StripLoops
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class StreamBody:
 
     match: Match
     plan: Stream
-    draft: Draft
+    draft: KernelDraft
     loops: StripLoops
     after: frozenset[str]
     outer: Mapping[str, str]
@@ -44,7 +44,7 @@ class StreamBody:
     @classmethod
     def opened(cls, kernel: lp.LoopKernel, match: Match, plan: Stream, after: frozenset[str]) -> Self:
         """Add the loops over groups, and those of the output around all else."""
-        draft = Draft(kernel)
+        draft = KernelDraft(kernel)
         loops = StripLoops(draft, {x: axis_length(match, x) for x in match.einsum.indexing.indices}, plan.block_tile)
         loops.open_groups({plan.lane: plan.width} if plan.by_items else {}, 1 if plan.flight else 0)
         before = plan.order.partition(plan.flight.letters if plan.flight else plan.lane)[0]
@@ -60,7 +60,7 @@ class StreamBody:
         found = {"part": plan.accumulators} if plan.lane in plan.summed and plan.accumulators > 1 else {}
         return found | ({"lane": plan.width} if plan.width > 1 else {})
 
-    def strips(self, *, unrolled: bool = False) -> list[Strips]:
+    def strips(self, *, unrolled: bool = False) -> list[LoopStrips]:
         """New loops along the lane: whole strips, and the remainder; or strips that work-items share.
 
         :param unrolled: whether the remainder is unrolled where it is known.
@@ -104,7 +104,7 @@ class StreamBody:
         """An entry of an array of a shape that has one entry if `at` is empty."""
         return Subscript(Variable(name), tuple(Variable(x) if isinstance(x, str) else x for x in at) or (0,))
 
-    def at(self, strips: Strips | None, others: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def at(self, strips: LoopStrips | None, others: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Where a point is along every index: on the outer loops, in strips of the lane and on other loops."""
         loops = {**self.outer, **(others or {})}
         at = {x: Variable(loop) if isinstance(loop, str) else loop for x, loop in loops.items()}
@@ -126,8 +126,8 @@ class StreamBody:
         """The entry of the output at a point, or that of the partial sums of the group."""
         if self.partial:
             index = tuple(at[x] for x in self.match.einsum.indexing.output)
-            return read(self.partial.arrays[row], (Variable(self.loops.groups[self.plan.split]), *index))
-        return result(self.draft.kernel, self.match, row, at)
+            return read_element(self.partial.arrays[row], (Variable(self.loops.groups[self.plan.split]), *index))
+        return partial_result(self.draft.kernel, self.match, row, at)
 
     def assign(
         self, assignee: Any, value: Any, loops: Sequence[str], after: Iterable[str], predicates: Sequence[Any] = ()

@@ -29,14 +29,14 @@ from pymbolic.primitives import (
 )
 
 from feinsum.errors import TransformError
-from feinsum.lower.steps import read
+from feinsum.lower.schedule_steps import read_element
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
 from feinsum.skeletons.common.digits import Digits
-from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.draft import KernelDraft
 from feinsum.skeletons.streaming.partial_sums import PartialSums, add_up, sums_of_shares
 from feinsum.skeletons.streaming.plan import CrossedTiles, Stream
-from feinsum.skeletons.streaming.strips import names
+from feinsum.skeletons.streaming.strips import strip_parameters
 
 
 @dataclass
@@ -51,7 +51,7 @@ class CrossedSums:
     match: Match
     plan: Stream
     tiles: CrossedTiles
-    draft: Draft
+    draft: KernelDraft
     after: frozenset[str]
     lengths: dict[str, Any] = field(default_factory=dict)
     first: dict[str, Any] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class CrossedSums:
         if letters and not isinstance(self.lengths[letters[0]], int):
             length = self.lengths[letters[0]]
             last = f"{self.tiles.count(letters[0])}*floor({group}/{inner}) < {length}"
-            self.draft.domain(names(length), [group], f"0 <= {group} and {last}")
+            self.draft.domain(strip_parameters(length), [group], f"0 <= {group} and {last}")
         else:
             self.draft.domain("", [group], f"0 <= {group} < {math.prod(known) * parts}")
         self.draft.tags[group] = "g.0"
@@ -246,9 +246,9 @@ class CrossedSums:
     def _stored(self, row: int, inside: dict[str, Any], value: Any, loops: Sequence[str], after: Sequence[str]) -> str:
         at = {x: flattened_sum((self.first[x], inside.get(x, 0))) for x in self.match.einsum.indexing.output}
         index = tuple(at[x] for x in self.match.einsum.indexing.output)
-        target = read(self.match.outputs[row], index)
+        target = read_element(self.match.outputs[row], index)
         if self.partial:
-            target = read(self.partial.arrays[row], (self.share, *index))
+            target = read_element(self.partial.arrays[row], (self.share, *index))
         store = self._assign(target, value, loops, after, self._there(inside))
         if self.partial:
             return store

@@ -20,7 +20,7 @@ from feinsum.skeletons.streaming.plan import Flight
 
 
 @dataclass(frozen=True)
-class _Strips:
+class _OutputStrips:
     """The vectors of a group, counted in the order of the output.
 
     :ivar total: how many there are in the whole output, an int or an expression of parameters.
@@ -34,7 +34,7 @@ class _Strips:
     item: str
 
     @classmethod
-    def opened(cls, body: StreamBody, flight: Flight) -> _Strips:
+    def opened(cls, body: StreamBody, flight: Flight) -> _OutputStrips:
         """Add the loops over groups and work-items."""
         group = body.loops.open_shares(flight.letters, flight.share(body.plan.width))
         lengths = [body.loops.lengths[x] for x in flight.letters]
@@ -85,7 +85,7 @@ class _Strips:
 
 def copy_in_flight(body: StreamBody, flight: Flight) -> list[str]:
     """Write ``t[k] = A(p) * ...`` for all rows, and then what stores them; the ids of the stores."""
-    strips, kept, loaded = _Strips.opened(body, flight), [], list[str]()
+    strips, kept, loaded = _OutputStrips.opened(body, flight), [], list[str]()
     shape = (flight.strips, flight.vector) if flight.vector > 1 else (flight.strips,)
     for row in range(body.match.einsum.b):
         part, lane = _loops(body, flight)

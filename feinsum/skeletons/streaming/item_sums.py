@@ -18,7 +18,7 @@ from pymbolic.primitives import Subscript, Variable, flattened_sum
 
 from feinsum.skeletons.streaming.body import StreamBody
 from feinsum.skeletons.streaming.plan import ItemGrid
-from feinsum.skeletons.streaming.strips import Items, Strips
+from feinsum.skeletons.streaming.strips import Items, LoopStrips
 
 _AXES = ("l.0", "l.1")
 
@@ -33,7 +33,7 @@ class GridSums:
     body: StreamBody
     grid: ItemGrid
     row: int
-    kept: Mapping[str, Strips]
+    kept: Mapping[str, LoopStrips]
 
     @classmethod
     def opened(cls, body: StreamBody, grid: ItemGrid, row: int) -> GridSums:
@@ -119,7 +119,7 @@ class GridSums:
             return {lane: Items(loop=loop, row=counts[lane]), rows: Items(loop=loop, row=counts[lane], along=False)}
         return {x: Items(tag) for x, tag in zip(counts, _AXES, strict=False) if x in summed}
 
-    def _flight(self, sharing: Mapping[str, Items], around: tuple[str, ...], *, whole: bool) -> Strips | None:
+    def _flight(self, sharing: Mapping[str, Items], around: tuple[str, ...], *, whole: bool) -> LoopStrips | None:
         """Strips of the index of which several terms are on their way at a time, or of what these leave."""
         loops, letter, loads = self.body.loops, self.grid.flight, self.grid.loads
         if not letter:

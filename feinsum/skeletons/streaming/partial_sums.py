@@ -13,11 +13,11 @@ from loopy.symbolic import Reduction
 from pymbolic.primitives import Call, FloorDiv, Subscript, Variable, flattened_sum
 
 from feinsum.einsum import Array, BatchedEinsum
-from feinsum.lower.steps import read
+from feinsum.lower.schedule_steps import read_element
 from feinsum.match import Match
 from feinsum.rewrites.loops import axis_length
-from feinsum.skeletons.common.draft import Draft
-from feinsum.skeletons.streaming.strips import names
+from feinsum.skeletons.common.draft import KernelDraft
+from feinsum.skeletons.streaming.strips import strip_parameters
 from feinsum.subscripts import Subscripts
 
 
@@ -40,7 +40,7 @@ class PartialSums:
         return tuple(row[0][0].name for row in self.match.einsum.args)
 
 
-def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> PartialSums:
+def partial_sums(draft: KernelDraft, match: Match, letter: str, count: int) -> PartialSums:
     """Provide arrays for the partial sums along an index of a match; :func:`add_up` writes the launch that reads them.
 
     ``rfactor`` in Halide and TVM.
@@ -51,20 +51,20 @@ def partial_sums(draft: Draft, match: Match, letter: str, count: int) -> Partial
     return _provided(draft, match, parts, axis, length, count)
 
 
-def result(kernel: lp.LoopKernel, match: Match, row: int, at: Mapping[str, Any]) -> Any:
+def partial_result(kernel: lp.LoopKernel, match: Match, row: int, at: Mapping[str, Any]) -> Any:
     """The entry of an output at a point, where the kernel has it: with zeros for axes of indices that are joined."""
     loops = {loop: at[x] for x, loop in match.loops[row].items() if x in at}
     assignee = kernel.id_to_insn[match.insn_ids[row]].assignee
     index = assignee.index_tuple if isinstance(assignee, Subscript) else ()
-    return read(match.outputs[row], tuple(loops.get(x.name, x) if isinstance(x, Variable) else x for x in index))
+    return read_element(match.outputs[row], tuple(loops.get(x.name, x) if isinstance(x, Variable) else x for x in index))
 
 
-def sums_of_shares(draft: Draft, match: Match, shares: int) -> PartialSums:
+def sums_of_shares(draft: KernelDraft, match: Match, shares: int) -> PartialSums:
     """Provide arrays for the partial sums of so many shares of all that is summed over."""
     return _provided(draft, match, shares, shares, shares, 1)
 
 
-def _provided(draft: Draft, match: Match, parts: Any, axis: int | str, length: Any, count: int) -> PartialSums:
+def _provided(draft: KernelDraft, match: Match, parts: Any, axis: int | str, length: Any, count: int) -> PartialSums:
     e = match.einsum
     chunk = next(x for x in ascii_letters if x not in e.indexing.indices)
     output = e.indexing.output
@@ -85,7 +85,7 @@ def _provided(draft: Draft, match: Match, parts: Any, axis: int | str, length: A
     return PartialSums(match, combined, length, count)
 
 
-def add_up(draft: Draft, sums: PartialSums, stores: Sequence[str]) -> dict[str, lp.SubstitutionRule]:
+def add_up(draft: KernelDraft, sums: PartialSums, stores: Sequence[str]) -> dict[str, lp.SubstitutionRule]:
     """Write the instructions that add up partial sums, after those that store them.
 
     :returns: the rules by which they read.
@@ -96,18 +96,20 @@ def add_up(draft: Draft, sums: PartialSums, stores: Sequence[str]) -> dict[str, 
     output, chunk = match.einsum.indexing.output, match.einsum.indexing.summed
     inames = match.inames
     draft.domain(
-        names(sums.length), [inames[chunk]], f"0 <= {inames[chunk]} and {sums.count}*{inames[chunk]} < {sums.length}"
+        strip_parameters(sums.length),
+        [inames[chunk]],
+        f"0 <= {inames[chunk]} and {sums.count}*{inames[chunk]} < {sums.length}",
     )
     for letter in output:
         length = axis_length(match, letter)
-        draft.domain(names(length), [inames[letter]], f"0 <= {inames[letter]} < {length}")
+        draft.domain(strip_parameters(length), [inames[letter]], f"0 <= {inames[letter]} < {length}")
     rules = {}
     for row, (name, (rule,)) in enumerate(zip(sums.arrays, match.rules, strict=True)):
         formal = tuple(f"i{axis}" for axis in range(1 + len(output)))
-        rules[rule] = lp.SubstitutionRule(rule, formal, read(name, tuple(map(Variable, formal))))
+        rules[rule] = lp.SubstitutionRule(rule, formal, read_element(name, tuple(map(Variable, formal))))
         value = Call(Variable(rule), tuple(Variable(inames[x]) for x in chunk + output))
         draft.assign(
-            result(draft.kernel, sums.whole, row, {x: Variable(inames[x]) for x in output}),
+            partial_result(draft.kernel, sums.whole, row, {x: Variable(inames[x]) for x in output}),
             Reduction(SumReductionOperation(), (inames[chunk],), value),
             [inames[x] for x in output],
             [barrier],

@@ -17,14 +17,14 @@ import loopy as lp
 from pymbolic.primitives import Call, Subscript, Variable
 
 from feinsum.rewrites.reads import with_rules
-from feinsum.rewrites.vectors.access import NAMES, at_lane, row_of
+from feinsum.rewrites.vectors.access import NAMES, at_lane, row_of_subscript
 from feinsum.skeletons.streaming.body import StreamBody
-from feinsum.skeletons.streaming.strips import Strips
+from feinsum.skeletons.streaming.strips import LoopStrips
 
 _LANE, _ACROSS = "_lane_of_square", "_across_square"
 
 
-def parts_across(body: StreamBody, strips: Strips) -> Sequence[Strips | None]:
+def parts_across(body: StreamBody, strips: LoopStrips) -> Sequence[LoopStrips | None]:
     """Whole strips of the index along the rows of operands that are turned round, and the remainder; None for all of them
     where nothing is."""
     letter, width = body.plan.square, body.plan.width
@@ -34,7 +34,7 @@ def parts_across(body: StreamBody, strips: Strips) -> Sequence[Strips | None]:
     return [part for part in parts if part is not None]
 
 
-def turned_squares(body: StreamBody, row: int, lanes: Strips, across: Strips) -> tuple[dict[int, Any], list[str]]:
+def turned_squares(body: StreamBody, row: int, lanes: LoopStrips, across: LoopStrips) -> tuple[dict[int, Any], list[str]]:
     """Turn the operands round that are read across their rows, where strips of the lane and of these rows make a square.
 
     :return: operand -> its value at a place of the square; and the instructions that fill squares.
@@ -45,7 +45,7 @@ def turned_squares(body: StreamBody, row: int, lanes: Strips, across: Strips) ->
         if letters[-1:] != plan.square or plan.lane not in letters:
             continue
         call = Call(Variable(body.match.rules[row][operand]), tuple(at[x] for x in letters))
-        placed = _placed(body.draft.kernel, call, {_LANE: _first(lanes), _ACROSS: _first(across)})
+        placed = _placed(body.draft.kernel, call, {_LANE: _first_strip(lanes), _ACROSS: _first_strip(across)})
         if placed is None or placed[0].dtype.numpy_dtype != body.match.einsum.dtypes[row]:
             continue
         array, first, step = placed
@@ -66,7 +66,7 @@ def turned_squares(body: StreamBody, row: int, lanes: Strips, across: Strips) ->
     return found, filled
 
 
-def _first(strips: Strips) -> Any:
+def _first_strip(strips: LoopStrips) -> Any:
     """Where a whole strip begins."""
     return at_lane(strips.position, strips.inside[-1], 0)
 
@@ -80,7 +80,7 @@ def _placed(kernel: lp.LoopKernel, call: Call, first: Mapping[str, Any]) -> tupl
     array = kernel.arg_dict.get(read.aggregate.name)
     if array is None or array.dtype.numpy_dtype.name not in NAMES:
         return None
-    down, along = (row_of(array, read, name) for name in (_LANE, _ACROSS))
+    down, along = (row_of_subscript(array, read, name) for name in (_LANE, _ACROSS))
     if down is None or along is None or along.stride != 1 or down.last is not None or along.last is not None:
         return None
     offset = along.offset

@@ -13,13 +13,13 @@ from typing import Any
 from loopy.symbolic import get_dependencies
 from pymbolic.primitives import FloorDiv, Remainder, Variable, flattened_product, flattened_sum
 
-from feinsum.skeletons.common.draft import Draft
+from feinsum.skeletons.common.draft import KernelDraft
 
 _GROUP_AXES = 3
 
 
 @dataclass(frozen=True)
-class Strips:
+class LoopStrips:
     """Loops, from the outside in, that run through an index, and the position that they give.
 
     :ivar strip: the loop over strips.
@@ -76,11 +76,11 @@ class StripLoops:
     :ivar tiles: index -> its groups and the work-items of each, where a group does no more.
     """
 
-    draft: Draft
+    draft: KernelDraft
     lengths: Mapping[str, Any]
     counts: Mapping[str, int]
     groups: dict[str, str] = field(default_factory=dict)
-    tiles: dict[str, Strips] = field(default_factory=dict)
+    tiles: dict[str, LoopStrips] = field(default_factory=dict)
 
     def open_groups(self, items: Mapping[str, int], first: int = 0) -> None:
         """Add the loops over groups, the first of `counts` along an axis of the device, which is the first one as a rule.
@@ -93,12 +93,12 @@ class StripLoops:
             if items.get(letter) == count:
                 item = self.draft.fresh(f"{letter}_item")
                 bounds = f"0 <= {group} and 0 <= {item} < {count} and {count}*{group} + {item} < {length}"
-                self.draft.domain(names(length), [group, item], bounds)
+                self.draft.domain(strip_parameters(length), [group, item], bounds)
                 self.draft.tags[item] = "l.0"
                 position = flattened_sum((count * Variable(group), Variable(item)))
-                self.tiles[letter] = Strips(group, (item,), position, item)
+                self.tiles[letter] = LoopStrips(group, (item,), position, item)
             else:
-                self.draft.domain(names(length), [group], f"0 <= {group} and {count}*{group} < {length}")
+                self.draft.domain(strip_parameters(length), [group], f"0 <= {group} and {count}*{group} < {length}")
             if axis < _GROUP_AXES:
                 self.draft.tags[group] = f"g.{axis}"
             self.groups[letter] = group
@@ -107,7 +107,7 @@ class StripLoops:
         """Add the loop over groups that have a share each of some indices as one, along the first axis of the device."""
         group = str(self.draft.fresh(f"{letters}_group"))
         total = flattened_product(tuple(self.lengths[x] for x in letters))
-        self.draft.domain(names(total), [group], f"0 <= {group} and {share}*{group} < {total}")
+        self.draft.domain(strip_parameters(total), [group], f"0 <= {group} and {share}*{group} < {total}")
         self.draft.tags[group] = "g.0"
         self.groups[letters] = group
         return group
@@ -118,7 +118,7 @@ class StripLoops:
         self.draft.domain(self._known(letter), [loop], f"{self._inside(letter, loop)} and {loop} < {length}")
         return str(loop)
 
-    def whole(self, letter: str, length: int, inside: Mapping[str, int] | None = None) -> Strips | None:
+    def whole(self, letter: str, length: int, inside: Mapping[str, int] | None = None) -> LoopStrips | None:
         """Loops over whole strips of an index and, unrolled, inside a strip; None if there is no whole strip.
 
         :param inside: lengths of the loops inside by a word for their names, from the outside in, that make up `length`.
@@ -134,9 +134,9 @@ class StripLoops:
         for k, loop in enumerate(loops):
             step = math.prod(list(inside.values())[k + 1 :])
             position = flattened_sum((position, flattened_product((step, Variable(loop)))))
-        return Strips(strip, loops, position)
+        return LoopStrips(strip, loops, position)
 
-    def left(self, letter: str, length: int, *, unrolled: bool = False) -> Strips | None:
+    def left(self, letter: str, length: int, *, unrolled: bool = False) -> LoopStrips | None:
         """Loops over the remainder of an index after whole strips, the outer one run at most once; None if there is
         none.
 
@@ -150,18 +150,20 @@ class StripLoops:
         if unrolled and isinstance(end, int):
             (loop,) = self.draft.unrolled([f"{letter}_left"], [end % length])
             self.draft.domain(self._known(letter), [strip], f"{self._inside(letter, start)} and {strip} = {end // length}")
-            return Strips(strip, (loop,), flattened_sum((length * Variable(strip), Variable(loop))), whole=False)
+            return LoopStrips(strip, (loop,), flattened_sum((length * Variable(strip), Variable(loop))), whole=False)
         loop = self.draft.fresh(f"{letter}_left")
         some = f"{end} < {start} + {length}"
         # Strips of two leave a number where the end is odd, n = 2 s + 1, which loopy 2025.2 does not ask once it has s from
         # that equation.  So the outer loop there has the last strip even if it is whole, and the inner one asks.
         at_most, asked = (f"{end} <= {start} + {length}", f" and {some}") if length == 2 else (some, "")
         self.draft.domain(self._known(letter), [strip], f"{self._inside(letter, start)} and {start} < {end} and {at_most}")
-        self.draft.domain(names(end, strip), [loop], f"0 <= {loop} < {length} and {start} + {loop} < {end}{asked}")
+        self.draft.domain(
+            strip_parameters(end, strip), [loop], f"0 <= {loop} < {length} and {start} + {loop} < {end}{asked}"
+        )
         position = flattened_sum((flattened_product((length, Variable(strip))), Variable(loop)))
-        return Strips(strip, (loop,), position, whole=False)
+        return LoopStrips(strip, (loop,), position, whole=False)
 
-    def shared(self, letter: str, length: int, items: Items | None = None) -> Strips:
+    def shared(self, letter: str, length: int, items: Items | None = None) -> LoopStrips:
         """Loops over strips whose numbers work-items share, on the first axis as a rule; the last one perhaps in part."""
         if letter in self.tiles:
             return self.tiles[letter]
@@ -169,7 +171,7 @@ class StripLoops:
         start = f"{length}*{strip}"
         return self._in_part(letter, strip, f"{self._inside(letter, start)}", start, end, length, items or Items("l.0"))
 
-    def dealt(self, letter: str, length: int, loads: int, items: Items) -> Strips | None:
+    def dealt(self, letter: str, length: int, loads: int, items: Items) -> LoopStrips | None:
         """Loops over whole strips, in which a work-item has several places, `length` apart; None if there is none."""
         whole = self.whole(letter, length * loads)
         if whole is None:
@@ -177,9 +179,9 @@ class StripLoops:
         (load,) = self.draft.unrolled([f"{letter}_load"], [loads])
         item = items.loop or self.fixed(f"{letter}_item", length, items.tag)
         position = flattened_sum((whole.position, flattened_product((length, Variable(load))), items.place(item)))
-        return Strips(whole.strip, (load, item), position, item)
+        return LoopStrips(whole.strip, (load, item), position, item)
 
-    def dealt_rest(self, letter: str, length: int, loads: int, items: Items) -> Strips | None:
+    def dealt_rest(self, letter: str, length: int, loads: int, items: Items) -> LoopStrips | None:
         """Loops over strips of what whole strips of :meth:`dealt` leave; None if they leave nothing."""
         end = self.lengths[letter]
         if length * loads == 1 or (isinstance(end, int) and end % (length * loads) == 0):
@@ -191,17 +193,17 @@ class StripLoops:
 
     def _in_part(
         self, letter: str, strip: str, inside: str, start: str, end: Any, length: int, items: Items, *, whole: bool = True
-    ) -> Strips:
+    ) -> LoopStrips:
         """Strips of `length`, the last one perhaps in part."""
         item = items.loop or str(self.draft.fresh(f"{letter}_item"))
         place = items.text.format(item)
         bounds = f"{inside} and 0 <= {place} < {length} and {start} + {place} < {end}"
         if items.loop:
-            self.draft.domain(names(end, self.groups.get(letter), item, *items.around), [strip], bounds)
+            self.draft.domain(strip_parameters(end, self.groups.get(letter), item, *items.around), [strip], bounds)
         else:
             self.draft.domain(self._known(letter), [strip, item], bounds)
             self.draft.tags[item] = items.tag
-        return Strips(strip, (item,), flattened_sum((length * Variable(strip), items.place(item))), item, whole=whole)
+        return LoopStrips(strip, (item,), flattened_sum((length * Variable(strip), items.place(item))), item, whole=whole)
 
     def fixed(self, base: str, length: int, tag: str = "") -> str:
         """A loop of fixed length along no index."""
@@ -219,9 +221,9 @@ class StripLoops:
         return f"{start} <= {position} and {position} < {start} + {self.counts[letter]}"
 
     def _known(self, letter: str) -> str:
-        return names(self.lengths[letter], self.groups.get(letter))
+        return strip_parameters(self.lengths[letter], self.groups.get(letter))
 
 
-def names(length: Any, *loops: str | None) -> str:
+def strip_parameters(length: Any, *loops: str | None) -> str:
     """The parameters of a length and some loops, as an isl set lists them."""
     return ", ".join(sorted(get_dependencies(length) | set(filter(None, loops))))

@@ -21,8 +21,8 @@ from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites import divide, materialize, place, spread, spread_sum, vectorize
 from feinsum.rewrites.loops import iname_of, without_race_warnings
-from feinsum.rewrites.memory import Kept
-from feinsum.skeletons.common.draft import Draft
+from feinsum.rewrites.operand_memory import Kept
+from feinsum.skeletons.common.draft import KernelDraft
 from feinsum.skeletons.streaming.body import StreamBody
 from feinsum.skeletons.streaming.crossed import CrossedSums
 from feinsum.skeletons.streaming.flights import copy_in_flight
@@ -30,7 +30,7 @@ from feinsum.skeletons.streaming.item_sums import sum_in_grid
 from feinsum.skeletons.streaming.partial_sums import add_up
 from feinsum.skeletons.streaming.plan import Stream, TurnedTiles
 from feinsum.skeletons.streaming.squares import parts_across, turned_squares
-from feinsum.skeletons.streaming.sums import keep_lanes, sum_lanes
+from feinsum.skeletons.streaming.stream_sums import keep_lanes, sum_lanes
 
 _ADDED_UP = 256
 """Sums of a work-group of the launch that adds up partial sums; chosen by hand."""
@@ -57,7 +57,7 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.Translat
 
     Strip-mining in two loops instead of one with a guard; ``split`` with ``TailStrategy::GuardWithIf`` has one, in Halide.
     """
-    _check(t_unit[match.kernel_name], match, plan)
+    _check_streams(t_unit[match.kernel_name], match, plan)
     if plan.joined:  # which run beyond their last axis into the next row, as loopy cannot tell
         t_unit = lp.set_options(t_unit, enforce_array_accesses_within_bounds="no_check")
     if plan.turned is not None:
@@ -65,19 +65,19 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.Translat
     insns = [t_unit[match.kernel_name].id_to_insn[insn_id] for insn_id in match.insn_ids]
     after = frozenset[str]().union(*(insn.depends_on for insn in insns)) - set(match.insn_ids)
     if plan.crossed is not None:
-        sums = CrossedSums(match, plan, plan.crossed, Draft(t_unit[match.kernel_name]), after)
+        sums = CrossedSums(match, plan, plan.crossed, KernelDraft(t_unit[match.kernel_name]), after)
         kernel, stores = sums.written()
-        t_unit = t_unit.with_kernel(_without_conflicts(kernel, stores))
+        t_unit = t_unit.with_kernel(_without_store_order(kernel, stores))
         return _spread_last(t_unit, sums.partial.match, plan) if sums.partial else t_unit
     body = StreamBody.opened(t_unit[match.kernel_name], match, plan, after)
-    t_unit = t_unit.with_kernel(_written(body))
+    t_unit = t_unit.with_kernel(_write_kernel(body))
     if body.lanes:
         length = plan.flight.vector if plan.flight else plan.width
         t_unit = vectorize(t_unit, match, body.lanes, length, streaming=plan.streaming_stores, aligned=bool(plan.flight))
     return _spread_last(t_unit, body.partial.match, plan) if body.partial else t_unit
 
 
-def _written(body: StreamBody) -> lp.LoopKernel:
+def _write_kernel(body: StreamBody) -> lp.LoopKernel:
     """The kernel with the instructions of the plan."""
     plan = body.plan
     if plan.flight:
@@ -88,19 +88,19 @@ def _written(body: StreamBody) -> lp.LoopKernel:
     rules = add_up(body.draft, body.partial, stores) if body.partial else {}
     kernel = body.draft.finished(body.match.insn_ids, ())
     kernel = kernel.copy(preambles=(*kernel.preambles, *body.functions.items()))
-    return _without_conflicts(kernel.copy(substitutions={**kernel.substitutions, **rules}), stores)
+    return _without_store_order(kernel.copy(substitutions={**kernel.substitutions, **rules}), stores)
 
 
 def _row_writer(plan: Stream) -> Callable[[StreamBody, int], list[str]]:
     """What writes the instructions of a row of an einsum."""
     if not plan.summed:
-        return _copy
+        return _copy_strips
     if plan.grid:
         return sum_in_grid
     return sum_lanes if plan.lane in plan.summed else keep_lanes
 
 
-def _without_conflicts(kernel: lp.LoopKernel, stores: Sequence[str]) -> lp.LoopKernel:
+def _without_store_order(kernel: lp.LoopKernel, stores: Sequence[str]) -> lp.LoopKernel:
     """The kernel whose stores do not wait for each other."""
     # Whole strips and the remainder do not overlap.  Nor do groups, as the bounds of their loops tell, which loopy does not
     # look at; and where every work-item has the sum it lets one of them store it.
@@ -113,7 +113,7 @@ def _without_conflicts(kernel: lp.LoopKernel, stores: Sequence[str]) -> lp.LoopK
     )
 
 
-def _copy(body: StreamBody, row: int) -> list[str]:
+def _copy_strips(body: StreamBody, row: int) -> list[str]:
     """``out[i, v] = A(i, v) * ...`` in strips of v."""
     stores: list[str] = []
     inner = body.plan.order.partition(body.plan.lane)[2]
@@ -159,12 +159,12 @@ def _write_turned(t_unit: lp.TranslationUnit, match: Match, plan: Stream, tiles:
             t_unit, kept = materialize(t_unit, match, operand, sweep, "local", outer=around, lanes=plan.width)
             t_unit = _with_spare(t_unit, match, kept, tiles.spare)
     if tiles.joined:
-        t_unit, all_others = _as_one(t_unit, match, others)
+        t_unit, all_others = _fuse_loops(t_unit, match, others)
         t_unit = place(t_unit, match, {all_others: "g.0", groups: "g.1", number: "g.2", lanes: "l.0"})
     return t_unit
 
 
-def _as_one(t_unit: lp.TranslationUnit, match: Match, letters: Sequence[str]) -> tuple[lp.TranslationUnit, str]:
+def _fuse_loops(t_unit: lp.TranslationUnit, match: Match, letters: Sequence[str]) -> tuple[lp.TranslationUnit, str]:
     """One loop in place of several, and its name.
 
     Before: ``for i in range(n), j in range(10): S(i, j)``  after: ``for ij in range(10 * n): S(ij // 10, ij % 10)``
@@ -209,7 +209,7 @@ def _spread_last(t_unit: lp.TranslationUnit, match: Match, plan: Stream) -> lp.T
     return place(t_unit, match, {groups: "g.0"} | ({output[0]: "g.1"} if len(output) > 1 else {}))
 
 
-def _check(kernel: lp.LoopKernel, match: Match, plan: Stream) -> None:
+def _check_streams(kernel: lp.LoopKernel, match: Match, plan: Stream) -> None:
     """:raises TransformError: if a plan does not fit the einsum, or an instruction has a predicate."""
     insns = [kernel.id_to_insn[insn_id] for insn_id in match.insn_ids]
     if plan.turned is None and any(insn.predicates for insn in insns):

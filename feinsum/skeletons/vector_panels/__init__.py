@@ -6,11 +6,11 @@ from feinsum.skeletons.vector_panels.room import (
     PANEL_SHARES,
     accumulator_counts,
     broadcast_registers,
-    fill,
+    lane_fill,
     most_vectors_in_row,
     panel_bytes,
     vector_counts,
-    widths,
+    vector_widths,
 )
 from feinsum.skeletons.vector_panels.write import write
 
@@ -24,11 +24,11 @@ __all__ = [
     "VectorPanels",
     "accumulator_counts",
     "broadcast_registers",
-    "fill",
     "is_vectorizable",
+    "lane_fill",
     "most_vectors_in_row",
     "panel_bytes",
     "vector_counts",
-    "widths",
+    "vector_widths",
     "write",
 ]

@@ -56,7 +56,7 @@ class PanelOrder:
 
         :raises TransformError: if `text` is something else.
         """
-        return _parsed(text)
+        return _parsed_order(text)
 
     @property
     def text(self) -> str:
@@ -86,11 +86,11 @@ class PanelOrder:
 
         :raises TransformError: if a step contracts more operands than are left.
         """
-        return _contractions(e, self)
+        return _contractions_of_order(e, self)
 
 
 @lru_cache(maxsize=1024)
-def _parsed(text: str) -> PanelOrder:
+def _parsed_order(text: str) -> PanelOrder:
     """Asked for with every plan, of which a problem has hundreds."""
     if not set(text) <= {" ", *_POSITIONS}:
         raise TransformError(f"{text!r} is no order of contraction; one is written like '12 01'")
@@ -98,7 +98,7 @@ def _parsed(text: str) -> PanelOrder:
 
 
 @lru_cache(maxsize=1024)
-def _contractions(e: BatchedEinsum, order: PanelOrder) -> tuple[PanelContraction, ...]:
+def _contractions_of_order(e: BatchedEinsum, order: PanelOrder) -> tuple[PanelContraction, ...]:
     """Asked for with every plan, as well."""
     letters = list(e.indexing.inputs)
     pool: list[int | None] = list(range(e.n))

@@ -16,7 +16,7 @@ _ACCUMULATORS = (6, 5, 4, 3)
 """Eighths of the registers for sums; the rest is for factors."""
 
 
-def widths(widest: int, row: int) -> tuple[int, ...]:
+def vector_widths(widest: int, row: int) -> tuple[int, ...]:
     """Lanes of a vector, the best guess first: the shortest vectors that hold a row in as few as the widest do.
 
     :param widest: the lanes of the widest vectors of the device.
@@ -27,7 +27,7 @@ def widths(widest: int, row: int) -> tuple[int, ...]:
     return tuple(sorted(narrower, key=lambda n: (-(-row // n) != fewest, n if -(-row // n) == fewest else -n)))
 
 
-def fill(length: int, width: int) -> float:
+def lane_fill(length: int, width: int) -> float:
     """The share of the lanes that a row of `length` elements fills in vectors of `width`."""
     return length / (-(-length // width) * width)
 

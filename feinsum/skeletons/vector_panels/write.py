@@ -20,12 +20,12 @@ from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.algebra import contract_first, separate_rows, split_index
-from feinsum.rewrites.finishing import gather
+from feinsum.rewrites.finishing import gather_sums
 from feinsum.rewrites.fusion import fuse
 from feinsum.rewrites.loops import divide, divide_guarded, fixed_length, nest, place, with_own_names
-from feinsum.rewrites.memory import Kept, materialize
+from feinsum.rewrites.operand_memory import Kept, materialize
 from feinsum.rewrites.prefetching import prefetch_ahead, prefetch_rows
-from feinsum.rewrites.sums import UNROLL, expand_sum, register_tile
+from feinsum.rewrites.sum_moves import UNROLL, expand_sum, register_tile
 from feinsum.rewrites.vectors import vectorize
 from feinsum.skeletons.vector_panels.orders import PanelOrder
 from feinsum.skeletons.vector_panels.plan import VectorPanels
@@ -89,22 +89,22 @@ def write(t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels) -> lp.Tr
         t_unit, separate = separate_rows(t_unit, match, common="".join(plan.block_tile))
     rows = []
     for single in separate:
-        t_unit, matches = _contract(t_unit, single, plan.order)
+        t_unit, matches = _contract_row(t_unit, single, plan.order)
         rows.append(_PanelRow(matches, {}, dict(single.inames)))
-    t_unit, groups = _divide(t_unit, match, plan, rows)
+    t_unit, groups = _divide_shared_loops(t_unit, match, plan, rows)
     for row in rows:
-        t_unit = _keep(t_unit, row, plan, groups)
+        t_unit = _keep_results(t_unit, row, plan, groups)
     lanes: dict[str, list[str]] = {}
     for operand, lane in plan.copied.items():
-        t_unit, loop = _copy(t_unit, match, rows, operand, lane, groups)
+        t_unit, loop = _copy_operand(t_unit, match, rows, operand, lane, groups)
         lanes.setdefault(lane, []).append(loop)
     for row in rows:
         t_unit = _prefetch(t_unit, row, plan, groups)
         for number, lane in enumerate(plan.lane_axes):
             t_unit = _accumulate(t_unit, row, number, plan)
             lanes.setdefault(lane, []).append(row.kept[number].loops[lane])
-        t_unit = _store(t_unit, row, plan)
-    t_unit = gather(t_unit, match)
+        t_unit = _store_results(t_unit, row, plan)
+    t_unit = gather_sums(t_unit, match)
     for lane, loops in lanes.items():
         scalars = _read_by_number(t_unit, match, rows, lane, plan)
         t_unit = vectorize(t_unit, match, loops, plan.width, scalars=scalars, streaming=plan.streaming_stores)
@@ -125,7 +125,7 @@ def _read_by_number(
     return sorted(loop for loop in loops if loop is not None and loop in t_unit[match.kernel_name].all_inames())
 
 
-def _contract(t_unit: lp.TranslationUnit, row: Match, order: PanelOrder) -> tuple[lp.TranslationUnit, list[Match]]:
+def _contract_row(t_unit: lp.TranslationUnit, row: Match, order: PanelOrder) -> tuple[lp.TranslationUnit, list[Match]]:
     matches = [row]
     for operands in order.steps:
         t_unit, result = contract_first(t_unit, matches[-1], operands)
@@ -133,7 +133,7 @@ def _contract(t_unit: lp.TranslationUnit, row: Match, order: PanelOrder) -> tupl
     return t_unit, matches
 
 
-def _divide(
+def _divide_shared_loops(
     t_unit: lp.TranslationUnit, match: Match, plan: VectorPanels, rows: list[_PanelRow]
 ) -> tuple[lp.TranslationUnit, tuple[str, ...]]:
     """Divide the loops that groups share out; every row but the first gets copies of the loops inside a group.
@@ -151,14 +151,14 @@ def _divide(
             t_unit = place(t_unit, match, {group: f"g.{len(groups)}"})
         groups.append(group)
         for k, row in enumerate(rows):
-            t_unit, own = _own(t_unit, row.matches[0], loops) if k else (t_unit, loops)
+            t_unit, own = _own_loops(t_unit, row.matches[0], loops) if k else (t_unit, loops)
             if tile.steps > 1:
                 row.steps[letter] = own[0]
             row.inner[letter] = own[-1]
     return t_unit, tuple(groups)
 
 
-def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.TranslationUnit, list[str]]:
+def _own_loops(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.TranslationUnit, list[str]]:
     """Copies of loops for the instruction of one row."""
     kernel = t_unit[row.kernel_name]
     fresh = kernel.get_var_name_generator()
@@ -167,7 +167,9 @@ def _own(t_unit: lp.TranslationUnit, row: Match, loops: list[str]) -> tuple[lp.T
     return t_unit.with_kernel(kernel), names
 
 
-def _keep(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups: tuple[str, ...]) -> lp.TranslationUnit:
+def _keep_results(
+    t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups: tuple[str, ...]
+) -> lp.TranslationUnit:
     """Keep the result of every step in private memory, the last step first, as its loops are those of the results that it
     reads."""
     around = (*groups, *row.steps.values())
@@ -185,7 +187,7 @@ def _keep(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels, groups
     return t_unit
 
 
-def _copy(
+def _copy_operand(
     t_unit: lp.TranslationUnit, match: Match, rows: list[_PanelRow], operand: int, lane: str, groups: tuple[str, ...]
 ) -> tuple[lp.TranslationUnit, str]:
     """Copy an operand once for each work-group; returns the kernel and the loop of the copy along the lanes."""
@@ -308,7 +310,7 @@ def _summed_by(before: Match, operands: tuple[int, ...]) -> set[str]:
     return inside - set(indexing.output).union(*rest)
 
 
-def _store(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels) -> lp.TranslationUnit:
+def _store_results(t_unit: lp.TranslationUnit, row: _PanelRow, plan: VectorPanels) -> lp.TranslationUnit:
     """The last instruction: write out its remaining sums, unroll its tile."""
     result = row.matches[-1]
     if result.einsum.indexing.summed:

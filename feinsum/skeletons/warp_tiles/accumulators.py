@@ -9,12 +9,12 @@ from typing import Any
 from loopy.symbolic import TypeCast
 from pymbolic.primitives import Variable
 
-from feinsum.skeletons.common.products import MatrixProduct
+from feinsum.skeletons.common.matrix_product import MatrixProduct
 from feinsum.skeletons.instructions.matrix_units import DEPTH, multiply_accumulate
 from feinsum.skeletons.instructions.summing_units import multiply_and_sum
-from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
-from feinsum.skeletons.warp_tiles.operands import LongOperand
+from feinsum.skeletons.warp_tiles.long_operand import LongOperand
 from feinsum.skeletons.warp_tiles.resident_factor import ResidentFactor
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops, TurnLoop
 
 
 class Accumulators:

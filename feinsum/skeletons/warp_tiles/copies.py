@@ -17,11 +17,11 @@ from feinsum.rewrites.loops import fixed_length
 from feinsum.rewrites.reads import with_calls, with_rules
 from feinsum.skeletons.common.digits import position
 from feinsum.skeletons.common.draft import all_of
-from feinsum.skeletons.common.products import MatrixProduct, substituted
+from feinsum.skeletons.common.matrix_product import MatrixProduct, substituted
 from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES, commit_copies, copy_in_rows, wait_for_copies
 from feinsum.skeletons.instructions.matrix_units import DEPTH, ROWS, SUB_GROUP, depth_of
-from feinsum.skeletons.warp_tiles.loops import TileLoops
-from feinsum.skeletons.warp_tiles.wide_stores import Rows, rows_in_memory
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops
+from feinsum.skeletons.warp_tiles.wide_stores import RowPlaces, rows_in_memory
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CopiedOperand:
     """
 
     rule: str
-    elements: tuple[tuple[tuple[Any, ...], Rows], ...]
+    elements: tuple[tuple[tuple[Any, ...], RowPlaces], ...]
     loops: tuple[str, ...]
 
 
@@ -81,7 +81,7 @@ class CopiedRows:
         elements = tuple((call.parameters, self._rows(p, call, loops)) for call in calls)
         return CopiedOperand(rules.pop(), elements, loops)
 
-    def _rows(self, p: MatrixProduct, value: Any, loops: tuple[str, ...]) -> Rows:
+    def _rows(self, p: MatrixProduct, value: Any, loops: tuple[str, ...]) -> RowPlaces:
         kernel, columns, wide = self.loops.matched.kernel, self.plan.product.sums[-1], self._wide
         element = with_rules(kernel, value)
         if not isinstance(element, Subscript):

@@ -18,8 +18,8 @@ from feinsum.skeletons.common.digits import Digits, position
 from feinsum.skeletons.instructions.async_copies import copy_asynchronously
 from feinsum.skeletons.instructions.matrix_units import ROWS, SUB_GROUP
 from feinsum.skeletons.warp_tiles.lanes import guarded
-from feinsum.skeletons.warp_tiles.loops import TileLoops
 from feinsum.skeletons.warp_tiles.registers import LaneLoad
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops
 
 
 class HeldRegisters:

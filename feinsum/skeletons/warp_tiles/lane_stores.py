@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pymbolic.primitives import Comparison, Variable
 
 from feinsum.errors import TransformError
-from feinsum.skeletons.common.products import substituted
-from feinsum.skeletons.warp_tiles.epilogue import PAIR, FinishedValue, FinishedValues
-from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
+from feinsum.skeletons.common.matrix_product import substituted
+from feinsum.skeletons.warp_tiles.tile_epilogue import PAIR, FinishedValue, FinishedValues
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops, TurnLoop
 from feinsum.skeletons.warp_tiles.wide_stores import wide_store
 
 

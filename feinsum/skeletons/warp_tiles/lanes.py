@@ -10,7 +10,7 @@ from typing import Any
 from pymbolic.primitives import Comparison, FloorDiv, If, Remainder
 
 from feinsum.skeletons.common.draft import all_of
-from feinsum.skeletons.common.products import MatrixProduct
+from feinsum.skeletons.common.matrix_product import MatrixProduct
 from feinsum.skeletons.instructions.matrix_units import DEPTH, column_of, column_of_b, row_of
 from feinsum.skeletons.warp_tiles.plan import WarpTiles
 

@@ -13,9 +13,9 @@ from loopy.symbolic import pw_aff_to_expr
 from feinsum.errors import TransformError
 from feinsum.match import Match
 from feinsum.rewrites.loops import fixed_length
-from feinsum.skeletons.common.products import MatrixProduct, matrix_product
+from feinsum.skeletons.common.matrix_product import MatrixProduct, matrix_product_of
 from feinsum.skeletons.warp_tiles.plan import WarpTiles
-from feinsum.skeletons.warp_tiles.wide_stores import Rows, rows_in_memory
+from feinsum.skeletons.warp_tiles.wide_stores import RowPlaces, rows_in_memory
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class MatchedProducts:
         loops = self.match.loops[output]
         return {loops[x]: fixed_length(self.kernel, loops[x]) for x in behind}
 
-    def rows_of(self, output: int) -> Rows:
+    def rows_of(self, output: int) -> RowPlaces:
         """The place of the rows of an output in memory.
 
         :raises TransformError: if they do not lie one after the other.
@@ -106,7 +106,7 @@ def matched_products(
     instructions = tuple(kernel.id_to_insn[insn_id] for insn_id in match.insn_ids)
     if any(insn.predicates for insn in instructions):
         raise TransformError(f"instruction '{match.insn_ids[0]}' has a predicate, which lanes of a product cannot have")
-    products = tuple(matrix_product(kernel, match, output, operand, m, n, last) for output in range(len(instructions)))
+    products = tuple(matrix_product_of(kernel, match, output, operand, m, n, last) for output in range(len(instructions)))
     matched, planned = MatchedProducts(kernel, match, m, n, instructions, products), plan.product
     found = match.einsum.dtypes[0], matched.columns, matched.sums, math.prod(matched.batch.values())
     if found != (planned.dtype, planned.columns, planned.sums, planned.batch):

@@ -10,7 +10,7 @@ from pymbolic.primitives import Variable
 
 from feinsum.skeletons.instructions.matrix_units import ROWS
 from feinsum.skeletons.warp_tiles.lanes import guarded
-from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops, TurnLoop
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from pymbolic.primitives import Comparison, FloorDiv, If, Min, Remainder, Variab
 
 from feinsum.skeletons.common.digits import VECTOR_BYTES, position
 from feinsum.skeletons.common.draft import all_of
-from feinsum.skeletons.common.products import MatrixProduct, substituted
+from feinsum.skeletons.common.matrix_product import MatrixProduct, substituted
 from feinsum.skeletons.instructions.async_copies import commit_copies, copy_asynchronously, wait_for_copies
 from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH, SUB_GROUP
 from feinsum.skeletons.instructions.summing_units import first_bits
 from feinsum.skeletons.warp_tiles.lanes import guarded
-from feinsum.skeletons.warp_tiles.loops import TileLoops
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops
 
 
 class ResidentFactor:

@@ -11,10 +11,10 @@ import loopy as lp
 from pymbolic.primitives import Comparison, FloorDiv, If, LogicalAnd, Min, Remainder, Variable
 
 from feinsum.skeletons.common.digits import VECTOR_BYTES, position
-from feinsum.skeletons.common.products import substituted
+from feinsum.skeletons.common.matrix_product import substituted
 from feinsum.skeletons.instructions.matrix_units import ROWS, SUB_GROUP
-from feinsum.skeletons.warp_tiles.epilogue import FinishedValues
-from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
+from feinsum.skeletons.warp_tiles.tile_epilogue import FinishedValues
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops, TurnLoop
 from feinsum.skeletons.warp_tiles.wide_stores import wide_store
 
 
@@ -67,7 +67,7 @@ class StagedStores:
         return self.loops.draft.array(name, (), dtype=self.matched.index_dtype)
 
     def store(self, turn: TurnLoop, outputs: Sequence[int], block: str, after: str) -> tuple[str, ...]:
-        """See :meth:`feinsum.skeletons.warp_tiles.epilogue.TileStores.store`."""
+        """See :meth:`feinsum.skeletons.warp_tiles.tile_epilogue.TileStores.store`."""
         staged = [StagedOutput(output, place) for place, output in enumerate(outputs)]
         gathered = tuple(self._gather(turn, part, block, after) for part in staged)
         ready = self.loops.synchronize(gathered, turn.inside)

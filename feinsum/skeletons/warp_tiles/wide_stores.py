@@ -18,7 +18,7 @@ from feinsum.rewrites.vectors.access import NAMES
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowPlaces:
     """Where rows are in an array: number n of row m is at ``begin + columns m + n``.
 
     :ivar begin: depends on other loops; :ivar steps: what each of these adds to it.
@@ -47,7 +47,7 @@ def rows_in_memory(
     columns: int,
     others: Collection[str] = (),
     inner: Mapping[str, int] | None = None,
-) -> Rows:
+) -> RowPlaces:
     """The rows of which loops m and n make an element of an array, among other loops.
 
     :param inner: loops within those of n, and their lengths: a row has `columns` times as many numbers then.
@@ -68,10 +68,10 @@ def rows_in_memory(
     if steps != [prod(lengths[k:]) for k in range(len(steps))]:
         raise TransformError(f"rows of {columns} numbers do not lie one after the other where '{element}' is")
     begin = sum((step if loop == 1 else step * loop for loop, step in coefficients.items()), 0)
-    return Rows(array.name, NAMES[array.dtype.numpy_dtype.name], begin, tuple(coefficients.values()))
+    return RowPlaces(array.name, NAMES[array.dtype.numpy_dtype.name], begin, tuple(coefficients.values()))
 
 
-def wide_store(rows: Rows, assignee: Any, to: Any, numbers: int, source: str, **kwargs: Any) -> CInstruction:
+def wide_store(rows: RowPlaces, assignee: Any, to: Any, numbers: int, source: str, **kwargs: Any) -> CInstruction:
     """The instruction ``out[to:to + numbers] = source``, where `to` is a multiple of `numbers`.
 
     :param assignee: one of the numbers that it writes, by which loopy orders instructions.

@@ -15,20 +15,20 @@ import loopy as lp
 from feinsum.match import Match
 from feinsum.rewrites.finishing import mark_finished, others_than
 from feinsum.rewrites.loops import without_race_warnings
-from feinsum.skeletons.common.products import MatrixProduct
+from feinsum.skeletons.common.matrix_product import MatrixProduct
 from feinsum.skeletons.instructions.async_copies import register_async_copies
 from feinsum.skeletons.instructions.matrix_units import COLUMNS, register_matrix_unit
 from feinsum.skeletons.warp_tiles.accumulators import Accumulators
 from feinsum.skeletons.warp_tiles.copies import CopiedRows
-from feinsum.skeletons.warp_tiles.epilogue import FinishedValues, TileStores
 from feinsum.skeletons.warp_tiles.held import HeldCopies, HeldRegisters
 from feinsum.skeletons.warp_tiles.lane_stores import LaneStores
-from feinsum.skeletons.warp_tiles.loops import TileLoops, TurnLoop
+from feinsum.skeletons.warp_tiles.long_operand import Loads, LongOperand, loads_of
 from feinsum.skeletons.warp_tiles.matched import matched_products
-from feinsum.skeletons.warp_tiles.operands import Loads, LongOperand, loads_of
 from feinsum.skeletons.warp_tiles.plan import WarpTiles
 from feinsum.skeletons.warp_tiles.resident_factor import ResidentFactor
 from feinsum.skeletons.warp_tiles.staged_stores import StagedStores
+from feinsum.skeletons.warp_tiles.tile_epilogue import FinishedValues, TileStores
+from feinsum.skeletons.warp_tiles.tile_loops import TileLoops, TurnLoop
 
 
 def write(
@@ -80,7 +80,7 @@ def write(
     """
     loops = TileLoops(matched_products(t_unit[match.kernel_name], match, operand, m, n, plan, last), plan)
     others = others_than(t_unit, match)
-    t_unit = mark_finished(t_unit.with_kernel(_written(loops, held or {})), match, others)
+    t_unit = mark_finished(t_unit.with_kernel(_write_tile_loops(loops, held or {})), match, others)
     if plan.copies_asynchronously:
         t_unit = register_async_copies(t_unit, plan.copies, plan.product.dtype)
     if plan.accumulation == "apart":
@@ -88,10 +88,10 @@ def write(
     return register_matrix_unit(t_unit, plan.unit, "bits", plan.accumulation)
 
 
-def _written(loops: TileLoops, held: Mapping[str, str]) -> lp.LoopKernel:
+def _write_tile_loops(loops: TileLoops, held: Mapping[str, str]) -> lp.LoopKernel:
     """The kernel of some loops over tiles, with the instructions of the match replaced."""
     products = loops.matched.distinct_products()
-    parts = _parts(loops, list(products), held)
+    parts = _kernel_parts(loops, list(products), held)
     previous: tuple[str, ...] = (loops.begin(),)
     dealt_from_places = False
     for number, turn in enumerate(loops.turns(list(products))):
@@ -109,7 +109,7 @@ def _written(loops: TileLoops, held: Mapping[str, str]) -> lp.LoopKernel:
     return without_race_warnings(kernel, own) if dealt_from_places else kernel
 
 
-def _parts(loops: TileLoops, products: Sequence[MatrixProduct], held: Mapping[str, str]) -> TileParts:
+def _kernel_parts(loops: TileLoops, products: Sequence[MatrixProduct], held: Mapping[str, str]) -> TileParts:
     """The parts of a kernel, each given what it is made with; B is on its way to local memory."""
     plan, resident = loops.plan, dict[Any, ResidentFactor]()
     for p in products:

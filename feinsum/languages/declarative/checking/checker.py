@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.checking.calls import Calls
-from feinsum.languages.declarative.checking.threads import Threads
+from feinsum.languages.declarative.checking.calls import CallChecker
+from feinsum.languages.declarative.checking.threads import ThreadChecker
 from feinsum.languages.declarative.extents import Extent
 from feinsum.languages.declarative.forms import SCALARS
-from feinsum.languages.declarative.syntax import Block, Function, Let, Node
+from feinsum.languages.declarative.syntax import DeclarativeFunction, Let, StatementBlock, SyntaxNode
 from feinsum.languages.declarative.types import ANY_INT, Typed
 from feinsum.languages.diagnostics import Note
 
 
-class Checker(Threads, Calls):
+class Checker(ThreadChecker, CallChecker):
     """Checks one program."""
 
-    def program(self, function: Function) -> None:
+    def program(self, function: DeclarativeFunction) -> None:
         """Check a program."""
         declared = [s.name for s in function.body.statements if isinstance(s, syntax.Declaration)]
         for parameter in function.parameters:
@@ -29,7 +29,7 @@ class Checker(Threads, Calls):
 
     # statements
 
-    def statements(self, block: Block) -> None:
+    def statements(self, block: StatementBlock) -> None:
         """Check the statements of a block, in the scope at hand."""
         for statement in block.statements:
             self._statement(statement)
@@ -39,11 +39,11 @@ class Checker(Threads, Calls):
             self._declare(node)
         elif isinstance(node, Let):
             self._let(node)
-        elif isinstance(node, (syntax.Assignment, syntax.Guarded)):
+        elif isinstance(node, (syntax.Assignment, syntax.GuardedBlock)):
             self.thread_statement(node)
-        elif isinstance(node, syntax.Form) and (node.kind == "thread" or self.scope.thread):
+        elif isinstance(node, syntax.FormCall) and (node.kind == "thread" or self.scope.thread):
             self.statement(node)
-        elif isinstance(node, syntax.Call) and node.function == "sync":
+        elif isinstance(node, syntax.DeclarativeCall) and node.function == "sync":
             self.sync(node)
         else:
             self.expression(node)
@@ -65,7 +65,9 @@ class Checker(Threads, Calls):
         if isinstance(node, syntax.ScalarType):
             integer = Extent.of(name) if node.name == "int" and name else None
             return Typed((), node.name, integer)
-        wrong = [extent for extent in node.extents if isinstance(extent, syntax.Name) and extent.name in (*SCALARS, "f16")]
+        wrong = [
+            extent for extent in node.extents if isinstance(extent, syntax.NameUse) and extent.name in (*SCALARS, "f16")
+        ]
         if wrong:
             for misplaced in wrong:
                 shape = [self.findings.source.quoted(e.span) for e in node.extents if e not in wrong]
@@ -75,8 +77,8 @@ class Checker(Threads, Calls):
             node = replace(node, extents=lengths_alone, dtype=wrong[0].name)  # as it is meant
         if lengths:
             for extent in node.extents:
-                for part in syntax.walk(extent):
-                    if isinstance(part, syntax.Name) and part.name not in self.scope.names:
+                for part in syntax.walk_nodes(extent):
+                    if isinstance(part, syntax.NameUse) and part.name not in self.scope.names:
                         self.scope.names[part.name] = Typed((), ANY_INT, Extent.of(part.name))
                         self.scope.spans[part.name] = part.span
         extents = [self.extent(extent) for extent in node.extents]
@@ -90,7 +92,7 @@ class Checker(Threads, Calls):
     def _let(self, node: Let) -> None:
         said = self.type_of(node.type) if node.type is not None else None
         value = self.expression(node.value, said)
-        if isinstance(node.value, syntax.Call) and node.value.function == "tune" and value is not None:
+        if isinstance(node.value, syntax.DeclarativeCall) and node.value.function == "tune" and value is not None:
             self._count += 1
             value = Typed((), ANY_INT, Extent.of(f"{node.name}'tune{self._count}"), tuned=True)
         if said is not None and value is not None:
@@ -100,7 +102,7 @@ class Checker(Threads, Calls):
             )
         self.define(node.name, value if value is not None else said, node)
 
-    def _refuse_tuned(self, value: Typed | None, node: Node) -> None:
+    def _refuse_tuned(self, value: Typed | None, node: SyntaxNode) -> None:
         if value is not None and value.tuned and not value.shape:
             self.error("tune-value", node, "a tuned number becomes part of the result")
 

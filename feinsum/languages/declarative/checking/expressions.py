@@ -9,10 +9,10 @@ from typing import Final
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.elements import COMPARISONS, Elements
-from feinsum.languages.declarative.checking.scopes import describe
+from feinsum.languages.declarative.checking.scopes import describe_value
 from feinsum.languages.declarative.extents import Extent
 from feinsum.languages.declarative.reading import TOO_LARGE
-from feinsum.languages.declarative.syntax import Choice, Node, Operation
+from feinsum.languages.declarative.syntax import Conditional, OperatorCall, SyntaxNode
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, Typed, promote
 from feinsum.languages.diagnostics import Note
 
@@ -23,34 +23,34 @@ class Expressions(Elements):
     """Checks expressions."""
 
     @abstractmethod
-    def form(self, node: Node, expected: Typed | None) -> Typed | None:
+    def form(self, node: SyntaxNode, expected: Typed | None) -> Typed | None:
         """The value of a form, an alternative, a member or an allocation."""
 
     @abstractmethod
-    def call(self, node: syntax.Call) -> Typed | None:
+    def call(self, node: syntax.DeclarativeCall) -> Typed | None:
         """The value of a call."""
 
-    def expression(self, node: Node, expected: Typed | None = None) -> Typed | None:
+    def expression(self, node: SyntaxNode, expected: Typed | None = None) -> Typed | None:
         """The value of an expression; None where an error was reported already.
 
         :param expected: what it is said to be, which the result of a grid needs.
         """
         match node:
-            case syntax.Number(value=bool()):
+            case syntax.Literal(value=bool()):
                 return BOOL
-            case syntax.Number(value=int() as value):
+            case syntax.Literal(value=int() as value):
                 if abs(value) >= TOO_LARGE:
                     self.error("type", node, f"the largest integer is {TOO_LARGE - 1}", Note("write it with a point"))
                     return Typed((), ANY_INT)
                 return Typed((), ANY_INT, Extent.of(value))
-            case syntax.Number():
+            case syntax.Literal():
                 return Typed((), ANY_FLOAT)
-            case syntax.Name():
+            case syntax.NameUse():
                 return self._name(node)
             case syntax.Hole():
                 self.error("hole", node, "this is still to be written")
                 return expected
-            case Operation():
+            case OperatorCall():
                 return self._operation(node)
             case syntax.Element():
                 return self.element(node)
@@ -60,13 +60,13 @@ class Expressions(Elements):
                 for item in found:
                     dtype = promote(dtype, item.dtype) if item else dtype
                 return Typed((Extent.of(len(items)),), dtype)
-            case Choice():
+            case Conditional():
                 return self._choice(node)
-            case syntax.Call():
+            case syntax.DeclarativeCall():
                 return self.call(node)
         return self.form(node, expected)
 
-    def _name(self, node: syntax.Name) -> Typed | None:
+    def _name(self, node: syntax.NameUse) -> Typed | None:
         if node.name not in self.scope.names:
             close = get_close_matches(node.name, self.scope.names, 1)
             notes = [self.findings.note(f"there is {close[0]}", self.scope.spans[close[0]])] if close else []
@@ -79,7 +79,7 @@ class Expressions(Elements):
             return None
         return known
 
-    def _operation(self, node: Operation) -> Typed | None:
+    def _operation(self, node: OperatorCall) -> Typed | None:
         if node.operator in ("and", "or"):
             return self._logical(node)
         values = [self.expression(operand) for operand in node.operands]
@@ -92,7 +92,7 @@ class Expressions(Elements):
             return self.together(found, "bool", node)
         for value, operand in zip(found, node.operands, strict=True):
             if value.dtype == "bool":
-                self.error("type", operand, f"arithmetic is of numbers, and this is {describe(value)}")
+                self.error("type", operand, f"arithmetic is of numbers, and this is {describe_value(value)}")
         if len(found) == 1:
             (value,) = found
             return Typed(value.shape, value.dtype, -value.integer if value.integer else None, value.varies, value.tuned)
@@ -107,7 +107,7 @@ class Expressions(Elements):
         integer = None if a is None or b is None else self._arithmetic(node, a, b)
         return Typed((), dtype, integer, together.varies, together.tuned)
 
-    def _logical(self, node: Operation) -> Typed | None:
+    def _logical(self, node: OperatorCall) -> Typed | None:
         """``and`` and ``or``: the second operand is looked at where the first leaves it open."""
         first = self.expression(node.operands[0])
         with self.assuming(node.operands[0], node.operator == "and"):
@@ -116,7 +116,7 @@ class Expressions(Elements):
             self.require_bool(value, operand)
         return first and second and self.together([first, second], "bool", node)
 
-    def _arithmetic(self, node: Operation, a: Extent, b: Extent) -> Extent | None:
+    def _arithmetic(self, node: OperatorCall, a: Extent, b: Extent) -> Extent | None:
         """The integer that an operation of two gives."""
         match node.operator:
             case "+":
@@ -129,7 +129,7 @@ class Expressions(Elements):
                 return self._quotient(node, a, b)
         return Extent.of(f"({a} % {b})")
 
-    def _quotient(self, node: Operation, a: Extent, b: Extent) -> Extent | None:
+    def _quotient(self, node: OperatorCall, a: Extent, b: Extent) -> Extent | None:
         if b.constant is None:
             return Extent.of(f"({a})/({b})")
         if b.constant == 0 or (a.constant is not None and a.constant % b.constant):
@@ -139,7 +139,7 @@ class Expressions(Elements):
             self.whole.append(a.over(b.constant))
         return a.over(b.constant)
 
-    def together(self, values: Sequence[Typed], dtype: str, node: Node) -> Typed | None:
+    def together(self, values: Sequence[Typed], dtype: str, node: SyntaxNode) -> Typed | None:
         """Elementwise: tensors of one shape, and numbers."""
         tensors = [value for value in values if value.shape]
         if len(tensors) == 2 and not self.same_shape(tensors[0], tensors[1], node):
@@ -148,7 +148,7 @@ class Expressions(Elements):
         varies, tuned = (any(getattr(v, what) for v in values) for what in ("varies", "tuned"))
         return Typed(shape, dtype, None, varies, tuned and dtype != "bool")
 
-    def _choice(self, node: Choice) -> Typed | None:
+    def _choice(self, node: Conditional) -> Typed | None:
         condition = self.expression(node.condition)
         self.require_bool(condition, node.condition)
         with self.assuming(node.condition, True):
@@ -158,7 +158,7 @@ class Expressions(Elements):
         if then is None or otherwise is None:
             return then or otherwise
         if "bool" in (then.dtype, otherwise.dtype) and then.dtype != otherwise.dtype:
-            self.error("type", node, f"one way is {describe(then)}, the other {describe(otherwise)}")
+            self.error("type", node, f"one way is {describe_value(then)}, the other {describe_value(otherwise)}")
         varies = bool(condition and condition.varies)
         found = self.together([then, otherwise], promote(then.dtype, otherwise.dtype), node)
         return found and Typed(found.shape, found.dtype, None, found.varies or varies, found.tuned)

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.checking.expressions import BOOL, Expressions
-from feinsum.languages.declarative.checking.scopes import describe, shown
+from feinsum.languages.declarative.checking.scopes import describe_value, shown_shape
 from feinsum.languages.declarative.extents import Extent
 from feinsum.languages.declarative.forms import FORMS, REDUCTIONS, SCANS
-from feinsum.languages.declarative.syntax import Form, Node
+from feinsum.languages.declarative.syntax import FormCall, SyntaxNode
 from feinsum.languages.declarative.types import ANY_INT, Typed
 from feinsum.languages.diagnostics import Note, counted
 
 
-class Forms(Expressions):
+class FormChecker(Expressions):
     """Checks forms."""
 
-    def form(self, node: Node, expected: Typed | None) -> Typed | None:
+    def form(self, node: SyntaxNode, expected: Typed | None) -> Typed | None:
         """The value of a form, an alternative, a member or an allocation."""
         if isinstance(node, syntax.Alternative):
             return self._alternative(node, expected)
-        if not isinstance(node, Form):
+        if not isinstance(node, FormCall):
             return self.in_thread(node)
         if not self.arguments_fit(node):
             return None
@@ -42,11 +42,11 @@ class Forms(Expressions):
         self.error("block-value", node, "a thread scope has no value; it changes the tensors that it shares")
         return None
 
-    def in_thread(self, node: Node) -> Typed | None:
+    def in_thread(self, node: SyntaxNode) -> Typed | None:
         """The value of an allocation or a member."""
         raise NotImplementedError
 
-    def arguments_fit(self, node: Form) -> bool:
+    def arguments_fit(self, node: FormCall) -> bool:
         kind = FORMS.get(node.kind)
         if kind is None:
             self.error("form", node, f"there is no form {node.kind}", Note(f"forms are {', '.join(FORMS)}"))
@@ -82,7 +82,7 @@ class Forms(Expressions):
         self.findings.warn("lenient-shape", node.span, "a shape is a list of extents; this is taken for a list of one")
         return [self.extent(node)]
 
-    def _indices(self, node: Form, extents: Sequence[Extent | None]) -> bool:
+    def _indices(self, node: FormCall, extents: Sequence[Extent | None]) -> bool:
         """Define the indices of a binder."""
         if len(node.binder) != len(extents):
             self.error("arity", node, f"{counted(len(node.binder), 'index')} for a shape of {counted(len(extents), 'axe')}")
@@ -93,7 +93,7 @@ class Forms(Expressions):
                 self.index(parameter.name, extent, parameter)
         return len(node.binder) == len(extents)
 
-    def _over(self, node: Form, argument: str = "shape") -> tuple[list[Extent | None], Typed | None]:
+    def _over(self, node: FormCall, argument: str = "shape") -> tuple[list[Extent | None], Typed | None]:
         """The extents of a form, and what its body is for every index."""
         extents = self.shape(node.argument(argument))
         with self.block():
@@ -101,7 +101,7 @@ class Forms(Expressions):
             value = self.value_of(node.body)
         return extents, value if fits else None
 
-    def _compute(self, node: Form) -> Typed | None:
+    def _compute(self, node: FormCall) -> Typed | None:
         extents, value = self._over(node)
         if value is None:
             return None
@@ -109,15 +109,15 @@ class Forms(Expressions):
         shape = (*(e if e is not None else self.fresh("length") for e in extents), *value.shape)
         return Typed(shape, value.dtype, None, False, False)
 
-    def no_tuned(self, value: Typed, node: Form) -> None:
+    def no_tuned(self, value: Typed, node: FormCall) -> None:
         """Refuse tuned numbers as elements."""
         if value.tuned and value.is_integer and not value.shape:
             self.error("tune-value", node.body.value or node, "a tuned number becomes an element of the result")
 
-    def _reduce(self, node: Form) -> Typed | None:
+    def _reduce(self, node: FormCall) -> Typed | None:
         operator = node.argument("op")
         names = REDUCTIONS if node.kind == "reduce" else SCANS
-        op = operator.name if isinstance(operator, syntax.Name) else None
+        op = operator.name if isinstance(operator, syntax.NameUse) else None
         if operator is not None and op not in names:
             self.error("operator", operator, f"op of {node.kind} is one of {', '.join(names)}")
         extents, value = self._over(node)
@@ -131,15 +131,15 @@ class Forms(Expressions):
             self.require_bool(value, node.body.value or node)
             return BOOL if not value.shape else Typed(value.shape, "bool")
         if value.dtype == "bool":
-            self.error("type", node.body.value or node, f"a {op} is of numbers, and this is {describe(value)}")
+            self.error("type", node.body.value or node, f"a {op} is of numbers, and this is {describe_value(value)}")
         if op in ("argmin", "argmax"):
             if value.shape:
-                self.error("shape", node, f"{op} is of numbers, and this is {describe(value)}")
+                self.error("shape", node, f"{op} is of numbers, and this is {describe_value(value)}")
             return Typed((), "i64")
         axis = (extents[0] or self.fresh("length"),) if node.kind == "scan" and extents else ()
         return Typed((*axis, *value.shape), "i64" if value.dtype == ANY_INT else value.dtype)
 
-    def _grid(self, node: Form, expected: Typed | None) -> Typed | None:
+    def _grid(self, node: FormCall, expected: Typed | None) -> Typed | None:
         outside = self.scope
         extents, tile = self._over(node, "dim")
         if expected is None:
@@ -150,13 +150,17 @@ class Forms(Expressions):
             return expected
         indices = {f"{atom}" for atom, _ in self.scope.ranges} - {atom for atom, _ in outside.ranges}
         if any(extent.atoms & indices for extent in tile.shape):
-            self.error("grid-result", node, f"tiles have the shape {shown(tile.shape)}, which is not the same everywhere")
+            self.error(
+                "grid-result", node, f"tiles have the shape {shown_shape(tile.shape)}, which is not the same everywhere"
+            )
         if len(tile.shape) != len(expected.shape) or len(extents) > len(tile.shape):
-            message = f"tiles {shown(tile.shape)} in {counted(len(extents), 'axe')} of a result {shown(expected.shape)}"
+            message = f"tiles {shown_shape(tile.shape)} in {counted(len(extents), 'axe')} of a result " + shown_shape(
+                expected.shape
+            )
             self.error("grid-result", node, message)
         return expected
 
-    def affine_for(self, node: Form) -> Typed | None:
+    def affine_for(self, node: FormCall) -> Typed | None:
         """A loop that carries a value."""
         begin, end, init = (node.argument(name) for name in ("begin", "end", "init"))
         if init is None or isinstance(init, syntax.Condition) or isinstance(end, syntax.Condition) or end is None:
@@ -175,11 +179,11 @@ class Forms(Expressions):
             value = self.value_of(node.body)
         return self._carried(start, value, node)
 
-    def _same_name(self, node: Form, init: object) -> bool:
+    def _same_name(self, node: FormCall, init: object) -> bool:
         """Whether what a loop carries has the name of what it begins with, which is no accident."""
-        return isinstance(init, syntax.Name) and init.name == node.binder[-1].name
+        return isinstance(init, syntax.NameUse) and init.name == node.binder[-1].name
 
-    def _while(self, node: Form) -> Typed | None:
+    def _while(self, node: FormCall) -> Typed | None:
         init, until = node.argument("init"), node.argument("until")
         if init is None or isinstance(init, syntax.Condition) or not isinstance(until, syntax.Condition):
             self.error("form", node, "until of while is a condition with a binder", Note(FORMS["while"].text))
@@ -196,11 +200,11 @@ class Forms(Expressions):
             value = self.value_of(node.body)
         return self._carried(start, value, node)
 
-    def _carried(self, start: Typed | None, value: Typed | None, node: Form) -> Typed | None:
+    def _carried(self, start: Typed | None, value: Typed | None, node: FormCall) -> Typed | None:
         if start is None or value is None:
             return start
         if len(start.shape) != len(value.shape):
-            message = f"what the loop carries is {describe(start)} at first, and then {describe(value)}"
+            message = f"what the loop carries is {describe_value(start)} at first, and then {describe_value(value)}"
             self.error("loop-state", node, message)
             return None
         return self.together([start, value], _wider(start, value), node)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.checking.forms import Forms
-from feinsum.languages.declarative.checking.scopes import shown
-from feinsum.languages.declarative.syntax import Assignment, Call, Form, Guarded, Node
+from feinsum.languages.declarative.checking.forms import FormChecker
+from feinsum.languages.declarative.checking.scopes import shown_shape
+from feinsum.languages.declarative.syntax import Assignment, DeclarativeCall, FormCall, GuardedBlock, SyntaxNode
 from feinsum.languages.declarative.types import Typed
 from feinsum.languages.diagnostics import Note
 
 
-class Threads(Forms):
+class ThreadChecker(FormChecker):
     """Checks thread scopes."""
 
-    def in_thread(self, node: Node) -> Typed | None:
+    def in_thread(self, node: SyntaxNode) -> Typed | None:
         """The value of an allocation or a member."""
         if isinstance(node, syntax.Member):
             return self._member(node)
@@ -28,7 +28,7 @@ class Threads(Forms):
 
     def _member(self, node: syntax.Member) -> Typed | None:
         names = self.scope.shared
-        if not isinstance(node.base, syntax.Name) or node.base.name != "shared" or not self.scope.thread:
+        if not isinstance(node.base, syntax.NameUse) or node.base.name != "shared" or not self.scope.thread:
             self.error("name-undefined", node, "numbers behind a dot are for `shared`, in a thread scope")
             return None
         if node.number >= len(names):
@@ -39,7 +39,7 @@ class Threads(Forms):
         known = self.scope.names[names[node.number]]
         return known if isinstance(known, Typed) else None
 
-    def statement(self, node: Form) -> None:
+    def statement(self, node: FormCall) -> None:
         """A form whose value nobody wants: a thread scope, or a loop in one."""
         if node.kind == "affine_for" and self.scope.thread:
             self._loop(node)
@@ -50,7 +50,7 @@ class Threads(Forms):
         else:
             self.error("nesting", node, f"there is no {node.kind} in a thread scope, whose tensors change")
 
-    def _loop(self, node: Form) -> None:
+    def _loop(self, node: FormCall) -> None:
         end = node.argument("end")
         if len(node.binder) != 1 or end is None or isinstance(end, syntax.Condition) or node.argument("init") is not None:
             self.error("form", node, "a loop of a thread scope is affine_for (end = n) |k| {...}, without init")
@@ -62,7 +62,7 @@ class Threads(Forms):
                 self.index(node.binder[0].name, extent, node.binder[0], varies=bool(value and value.varies))
             self.statements_only(node.body)
 
-    def _thread(self, node: Form) -> None:
+    def _thread(self, node: FormCall) -> None:
         if not self.arguments_fit(node):
             return
         threads = node.argument("threads") or next((a.value for a in node.arguments if a.name not in ("shared",)), None)
@@ -88,18 +88,18 @@ class Threads(Forms):
                 self.index(node.binder[0].name, extent, node.binder[0], varies=True)
             self.statements_only(node.body)
 
-    def statements_only(self, block: syntax.Block) -> None:
+    def statements_only(self, block: syntax.StatementBlock) -> None:
         """Check a block that has no value."""
         self.statements(block)
         if block.value is not None:
             self.error("block-value", block.value, "nothing is done with this value")
 
-    def thread_statement(self, node: Assignment | Guarded) -> None:
+    def thread_statement(self, node: Assignment | GuardedBlock) -> None:
         """An assignment or a condition."""
         if not self.scope.thread:
             self.error("mutate", node, "nothing is changed outside of a thread scope", Note("`name = value` gives a name"))
             return
-        if isinstance(node, Guarded):
+        if isinstance(node, GuardedBlock):
             condition = self.expression(node.condition)
             self.require_bool(condition, node.condition)
             with self.assuming(node.condition, True) as scope:
@@ -115,17 +115,17 @@ class Threads(Forms):
             return
         base = self.expression(node.target.base)
         if base is not None and not base.writable:
-            name = node.target.base.name if isinstance(node.target.base, syntax.Name) else "this"
+            name = node.target.base.name if isinstance(node.target.base, syntax.NameUse) else "this"
             shared = ", ".join(self.scope.shared) or "nothing"
             self.error("mutate", node, f"{name} lies outside of this scope, which shares {shared}")
             return
         target = self.expression(node.target)
         if target is not None and target.shape:
-            self.error("shape", node, f"an assignment is to one element, not to {shown(target.shape)}")
+            self.error("shape", node, f"an assignment is to one element, not to {shown_shape(target.shape)}")
         if value is not None and value.shape:
-            self.error("shape", node, f"one element is assigned, not {shown(value.shape)}")
+            self.error("shape", node, f"one element is assigned, not {shown_shape(value.shape)}")
 
-    def sync(self, node: Call) -> None:
+    def sync(self, node: DeclarativeCall) -> None:
         """A barrier."""
         if not self.scope.thread:
             self.error("nesting", node, "sync() stands in a thread scope")

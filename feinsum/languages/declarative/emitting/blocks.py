@@ -8,7 +8,7 @@ from typing import Final
 
 from feinsum.languages.declarative.emitting.kernels import Spread
 from feinsum.languages.declarative.emitting.operators import VECTOR_OPERATORS, is_vectorial
-from feinsum.languages.declarative.lowering.terms import Reduce, Select, Term, walk
+from feinsum.languages.declarative.lowering.terms import Reduce, Select, Term, walk_terms
 from feinsum.languages.declarative.lowering.tiles import Rounds, TileScope
 
 _ROWS: Final = 8
@@ -23,7 +23,7 @@ _MOST_CELLS: Final = 128
 
 
 @dataclass(frozen=True)
-class Block:
+class TileDivision:
     """The division of the elements of a tile.
 
     :ivar rows, columns: of a block: elements, or vectors of `width`.
@@ -43,7 +43,7 @@ def lanes_of(scope: TileScope, spread: Spread) -> int:
     return spread.lanes if block is None else block.row_lanes * block.column_lanes
 
 
-def block_of(scope: TileScope, spread: Spread) -> Block | None:
+def block_of(scope: TileScope, spread: Spread) -> TileDivision | None:
     """The division of tiles of the result's shape; None where each element is computed for itself."""
     shape = tuple(v.extent for v in scope.variables)
     *_, n, m = (1, *shape)
@@ -56,7 +56,7 @@ def block_of(scope: TileScope, spread: Spread) -> Block | None:
         if len(shape) > 2:
             return None
         row_lanes, column_lanes = gcd(n, _LANES), gcd(m, _LANES)
-        found = Block(n // row_lanes, m // column_lanes, 0, row_lanes, column_lanes)
+        found = TileDivision(n // row_lanes, m // column_lanes, 0, row_lanes, column_lanes)
         enough = row_lanes * column_lanes >= _FEWEST_LANES
         return found if enough and found.rows * found.columns <= _MOST_CELLS else None
     width = spread.width(scope.dtype)
@@ -65,12 +65,12 @@ def block_of(scope: TileScope, spread: Spread) -> Block | None:
     if width < 2 or any(not is_vectorial(term, variables[-1], scope.dtype) for term, variables in terms):
         return None
     rows = max(r for r in range(1, _ROWS + 1) if n % r == 0)
-    return Block(rows, max(c for c in range(1, _COLUMNS + 1) if m // width % c == 0), width)
+    return TileDivision(rows, max(c for c in range(1, _COLUMNS + 1) if m // width % c == 0), width)
 
 
 def _is_blocked(term: Term) -> bool:
     """Whether reductions in a term can go on for many elements at once: none stands in another, or under a condition."""
-    for part in walk(term):
+    for part in walk_terms(term):
         if isinstance(part, Reduce) and (part.operator not in VECTOR_OPERATORS or reductions_of(part.body)):
             return False
         if isinstance(part, Select) and (reductions_of(part.then) or reductions_of(part.otherwise)):
@@ -79,4 +79,4 @@ def _is_blocked(term: Term) -> bool:
 
 
 def reductions_of(term: Term) -> list[Reduce]:
-    return [part for part in walk(term) if isinstance(part, Reduce)]
+    return [part for part in walk_terms(term) if isinstance(part, Reduce)]

@@ -6,11 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from feinsum.languages.declarative.extents import Extent
 from feinsum.languages.declarative.lowering.ranges import polynomial
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Reduce, Select, Term, Variable, rebuild, walk
+from feinsum.languages.declarative.lowering.terms import (
+    Apply,
+    Constant,
+    Reduce,
+    Select,
+    Term,
+    TermVariable,
+    rebuild_term,
+    walk_terms,
+)
 
 
 def unguarded(
-    term: Term, variables: Sequence[Variable], around: Sequence[Variable] = ()
+    term: Term, variables: Sequence[TermVariable], around: Sequence[TermVariable] = ()
 ) -> tuple[list[Extent], Term] | None:
     """The condition under which all conditions in a term hold for all values of variables, and the term without them.
 
@@ -27,19 +36,19 @@ def unguarded(
                 raise ValueError
             conditions.extend(c for c in found if c not in conditions)
             return change(part.then)
-        if isinstance(part, Reduce) and any(isinstance(t, Select) for t in walk(part)):
+        if isinstance(part, Reduce) and any(isinstance(t, Select) for t in walk_terms(part)):
             raise ValueError
-        return rebuild(part, change)
+        return rebuild_term(part, change)
 
     try:
         body = change(term)
     except ValueError:
         return None
     extents = {v.name: v.extent for v in around}
-    return [c for c in conditions if _least(c, extents) is None or _least(c, extents) < 0], body  # type: ignore[operator]
+    return [c for c in conditions if _least_value(c, extents) is None or _least_value(c, extents) < 0], body  # type: ignore[operator]
 
 
-def _least(extent: Extent, lengths: Mapping[str, int]) -> int | None:
+def _least_value(extent: Extent, lengths: Mapping[str, int]) -> int | None:
     """The least value of a polynomial of degree 1 in indices of these lengths; None for another one."""
     if any(len(monomial) > 1 for monomial, _ in extent.terms):
         return None

@@ -9,10 +9,10 @@ from typing import Final
 
 from feinsum.languages.declarative.emitting.operators import divisors, is_vectorial
 from feinsum.languages.declarative.emitting.types import PREAMBLE, c_type, helpers, stored_type
-from feinsum.languages.declarative.emitting.writer import Writer
+from feinsum.languages.declarative.emitting.writer import StatementWriter
 from feinsum.languages.declarative.forms import numpy_type
 from feinsum.languages.declarative.lowering.steps import FlatStep
-from feinsum.languages.declarative.lowering.terms import Equation, Load, Variable
+from feinsum.languages.declarative.lowering.terms import ArrayEquation, Load, TermVariable
 
 _LINE_BYTES: Final = 64
 """Of a cache, and of the longest vectors."""
@@ -33,10 +33,10 @@ class KernelText:
     @property
     def source(self) -> str:
         """The text with all that it needs before it."""
-        return together([self])
+        return join_sources([self])
 
 
-def together(kernels: Sequence[KernelText]) -> str:
+def join_sources(kernels: Sequence[KernelText]) -> str:
     """The source of several kernels."""
     body = "\n".join(kernel.text for kernel in kernels)
     return f"{PREAMBLE}{helpers(body)}{body}"
@@ -69,7 +69,7 @@ class Emitter:
 
     def __init__(self, name: str, arrays: Mapping[str, tuple[tuple[int, ...], str]], spread: Spread) -> None:
         self.name, self.arrays, self.spread = name, arrays, spread
-        self.writer = Writer(self.place)
+        self.writer = StatementWriter(self.place)
         self.on_chip: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.scalars: dict[str, str] = {}
         self.used: dict[str, bool] = {}
@@ -144,7 +144,7 @@ def flat(indices: Sequence[str], shape: Sequence[int]) -> str:
     return text
 
 
-def decoded(emitter: Emitter, variables: Sequence[Variable], number: str) -> list[str]:
+def decode_indices(emitter: Emitter, variables: Sequence[TermVariable], number: str) -> list[str]:
     """Indices of a number that counts through them in C order; the variables are defined."""
     names = []
     behind = prod(v.extent for v in variables)
@@ -162,7 +162,7 @@ def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int,
     """A work-item for each element; groups take pieces of the last axis, so that neighbours are neighbours."""
     equation, emitter = step.equation, Emitter(name, arrays, spread)
     writer = emitter.writer
-    *outer, last = equation.variables or (Variable("int", "nothing", 1),)
+    *outer, last = equation.variables or (TermVariable("int", "nothing", 1),)
     if last.extent < max(spread.lanes, 16):  # pieces of such an axis would leave most work-items without any
         total = max(prod(equation.shape), 0)
         each = spread.lanes if spread.lanes > 1 else 256
@@ -170,7 +170,7 @@ def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int,
         with writer.braces(emitter.begin(groups)), writer.braces(f"for (int at = lid; at < {each}; at += {spread.lanes})"):
             writer.line(f"const int element = group * {each} + at;")
             with writer.braces(f"if (element < {total})"):
-                indices = decoded(emitter, equation.variables, "element")
+                indices = decode_indices(emitter, equation.variables, "element")
                 emitter.store(equation.array, indices, writer.value(equation.body))
         return emitter.finish(groups)
     wanted = 8 * spread.lanes if spread.lanes > 1 else 4096
@@ -179,7 +179,7 @@ def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int,
     groups = prod(v.extent for v in outer) * pieces
     with writer.braces(emitter.begin(groups)):
         writer.line(f"const int begin = group % {pieces} * {piece};")
-        indices = decoded(emitter, outer, f"(group / {pieces})")
+        indices = decode_indices(emitter, outer, f"(group / {pieces})")
         end = f"min(begin + {piece}, {last.extent})"
 
         def store(element: str, value: str) -> None:
@@ -190,7 +190,11 @@ def flat_kernel(name: str, step: FlatStep, arrays: Mapping[str, tuple[tuple[int,
 
 
 def elements(
-    emitter: Emitter, equation: Equation, last: Variable, bounds: tuple[str, str], store: Callable[[str, str], None]
+    emitter: Emitter,
+    equation: ArrayEquation,
+    last: TermVariable,
+    bounds: tuple[str, str],
+    store: Callable[[str, str], None],
 ) -> None:
     """The elements of an equation along its last variable, in vectors where that is possible, and what is left by one."""
     writer, (begin, end), dtype = emitter.writer, bounds, equation.dtype

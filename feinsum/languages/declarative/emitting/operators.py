@@ -7,8 +7,8 @@ from typing import Final
 
 from feinsum.elementwise import COMPARISONS, MATH
 from feinsum.languages.declarative.emitting.types import c_type, extreme, literal
-from feinsum.languages.declarative.lowering.folding import is_integer
-from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, Variable, walk
+from feinsum.languages.declarative.lowering.folding import is_integer_dtype
+from feinsum.languages.declarative.lowering.terms import Apply, Load, Reduce, Term, TermVariable, walk_terms
 
 INFIX: Final = {
     **{s: s for s in ("+", "-", "*", "/", *COMPARISONS)},
@@ -50,7 +50,7 @@ def extremum(operator: str, dtype: str, a: str, b: str, width: int = 0) -> str:
     c = c_type(dtype)
     if width:
         return f"select({b}, {a}, ({a} != {a}) | ({a} {'<' if operator == 'min' else '>'} {b}))"
-    if is_integer(dtype):
+    if is_integer_dtype(dtype):
         return f"{operator}(({c}) ({a}), ({c}) ({b}))"
     return f"{'least' if operator == 'min' else 'greatest'}_{c}({a}, {b})"
 
@@ -58,20 +58,20 @@ def extremum(operator: str, dtype: str, a: str, b: str, width: int = 0) -> str:
 def better(operator: str, dtype: str, a: str, b: str) -> str:
     """Whether a value comes before the best so far; of numbers that are none the first does."""
     sign = "<" if operator == "argmin" else ">"
-    return f"{a} {sign} {b}" if is_integer(dtype) else f"({a} {sign} {b} || ({a} != {a} && {b} == {b}))"
+    return f"{a} {sign} {b}" if is_integer_dtype(dtype) else f"({a} {sign} {b} || ({a} != {a} && {b} == {b}))"
 
 
-def _steps(index: Term, lane: Variable) -> bool:
+def _index_steps(index: Term, lane: TermVariable) -> bool:
     """Whether an index goes on by one with another."""
     match index:
         case Apply(function="+", arguments=(a, b)):
-            return (_steps(a, lane) and lane not in b.free) or (_steps(b, lane) and lane not in a.free)
+            return (_index_steps(a, lane) and lane not in b.free) or (_index_steps(b, lane) and lane not in a.free)
         case Apply(function="-", arguments=(a, b)):
-            return _steps(a, lane) and lane not in b.free
+            return _index_steps(a, lane) and lane not in b.free
     return index == lane
 
 
-def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
+def is_vectorial(term: Term, lane: TermVariable, dtype: str) -> bool:
     """Whether what depends on an index can be computed in vectors of it: of one type, without conditions, side by side."""
     if lane not in term.free:
         return True
@@ -79,7 +79,7 @@ def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
         return False
     match term:
         case Load(indices=indices):
-            return _steps(indices[-1], lane) and all(lane not in index.free for index in indices[:-1])
+            return _index_steps(indices[-1], lane) and all(lane not in index.free for index in indices[:-1])
         case Apply(function=function, arguments=arguments):
             return function in _VECTORIAL and all(is_vectorial(a, lane, dtype) for a in arguments)
         case Reduce(operator=operator, variables=variables, body=body):
@@ -87,8 +87,8 @@ def is_vectorial(term: Term, lane: Variable, dtype: str) -> bool:
     return False
 
 
-def divisors(term: Term, lane: Variable) -> list[Term]:
+def divisors(term: Term, lane: TermVariable) -> list[Term]:
     """Numbers of float32 by which vectors of an index are divided, and which depend on nothing that is bound below."""
-    quotients = [t for t in walk(term) if isinstance(t, Apply) and t.function == "/" and t.dtype == "f32"]
+    quotients = [t for t in walk_terms(term) if isinstance(t, Apply) and t.function == "/" and t.dtype == "f32"]
     shared = [t.arguments[1] for t in quotients if lane in t.arguments[0].free and lane not in t.arguments[1].free]
     return [divisor for divisor in dict.fromkeys(shared) if divisor.free <= term.free]

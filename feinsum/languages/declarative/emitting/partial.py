@@ -7,14 +7,14 @@ from typing import Final
 
 from feinsum.languages.declarative.emitting.operators import FIRST, VECTOR_OPERATORS, combined, is_vectorial
 from feinsum.languages.declarative.emitting.types import c_type
-from feinsum.languages.declarative.emitting.writer import Writer
-from feinsum.languages.declarative.lowering.terms import Reduce, Term, Variable
+from feinsum.languages.declarative.emitting.writer import StatementWriter
+from feinsum.languages.declarative.lowering.terms import Reduce, Term, TermVariable
 
 CHAINS: Final = 4
 """Vectors of partial results where nothing else is computed: one alone would wait for itself."""
 
 
-def is_partial(body: Reduce, last: Variable, width: int) -> bool:
+def is_partial(body: Reduce, last: TermVariable, width: int) -> bool:
     """Whether a reduction along an index can be made in vectors of so many numbers; there are none of no numbers."""
     fits = bool(width) and last.extent >= width and body.operator in VECTOR_OPERATORS
     return fits and is_vectorial(body.body, last, body.dtype)
@@ -26,7 +26,7 @@ class Partial:
     NaN is the least and the greatest of all numbers: lanes keep the best of the others, and note whether there was any.
     """
 
-    def __init__(self, writer: Writer, body: Reduce, width: int, chains: int = CHAINS) -> None:
+    def __init__(self, writer: StatementWriter, body: Reduce, width: int, chains: int = CHAINS) -> None:
         self._writer, self._operator, self._dtype, self._width = writer, body.operator, body.dtype, width
         first = FIRST[body.operator](body.dtype)
         self._number = writer.fresh("acc")

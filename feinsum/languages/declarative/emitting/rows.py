@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 
-from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, elements, flat
+from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decode_indices, elements, flat
 from feinsum.languages.declarative.emitting.operators import better, combined, is_vectorial
 from feinsum.languages.declarative.emitting.partial import Partial, is_partial
 from feinsum.languages.declarative.emitting.types import c_type
-from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.folding import INDEX, constant_index, fold
 from feinsum.languages.declarative.lowering.steps import RowStep
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
-    Equation,
+    ArrayEquation,
     Load,
     Reduce,
     Term,
-    Variable,
-    rename,
+    TermVariable,
+    rename_variables,
     substitute,
-    walk,
+    walk_terms,
 )
 
 
@@ -38,7 +38,7 @@ def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, .
         if isinstance(equation.body, Reduce) and len(equation.variables) == step.lead:
             _declare_parts(emitter, equation, number)
     with writer.braces(emitter.begin(step.rows)):
-        rows = decoded(emitter, step.equations[0].variables[: step.lead], "group")
+        rows = decode_indices(emitter, step.equations[0].variables[: step.lead], "group")
         riding: set[int] = set()
         for number, equation in enumerate(step.equations):
             if number in riding:
@@ -56,7 +56,7 @@ def row_kernel(name: str, step: RowStep, arrays: Mapping[str, tuple[tuple[int, .
     return emitter.finish(step.rows)
 
 
-def _declare_parts(emitter: Emitter, equation: Equation, number: int) -> None:
+def _declare_parts(emitter: Emitter, equation: ArrayEquation, number: int) -> None:
     body = equation.body
     assert isinstance(body, Reduce)
     lanes = emitter.spread.lanes
@@ -71,7 +71,7 @@ def _row_number(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str
     """An equation of one number of a row, which all work-items know."""
     body = step.equations[number].body
     if isinstance(body, Reduce):
-        _keep_number(emitter, step, number, rows, _together(emitter, step, number, rows))
+        _keep_number(emitter, step, number, rows, _reduce_in_group(emitter, step, number, rows))
     else:
         _keep_number(emitter, step, number, rows, emitter.writer.value(body))
 
@@ -137,8 +137,8 @@ def _riders(emitter: Emitter, step: RowStep, number: int) -> dict[int, Reduce]:
         own = dict(zip((*other.variables, *body.variables), equation.variables, strict=False))
         if [v.extent for v in own] != [v.extent for v in equation.variables] or len(other.variables) > step.lead:
             break
-        inside = rename(body.body, own)
-        loads = {t for t in walk(inside) if isinstance(t, Load) and t.array == equation.array}
+        inside = rename_variables(body.body, own)
+        loads = {t for t in walk_terms(inside) if isinstance(t, Load) and t.array == equation.array}
         rider = Reduce(body.dtype, body.operator, equation.variables[step.lead :], inside)
         if {t.indices for t in loads} != {equation.variables} or not is_partial(rider, last, width):
             break
@@ -171,9 +171,9 @@ def _read_again(emitter: Emitter, step: RowStep, number: int) -> list[str]:
     return sorted(_read_along(equation.body.body, (*equation.variables, *equation.body.variables)) & before - own - later)
 
 
-def _read_along(body: Term, variables: Sequence[Variable]) -> set[str]:
+def _read_along(body: Term, variables: Sequence[TermVariable]) -> set[str]:
     """The arrays that are read at some variables."""
-    return {t.array for t in walk(body) if isinstance(t, Load) and t.indices == tuple(variables)}
+    return {t.array for t in walk_terms(body) if isinstance(t, Load) and t.indices == tuple(variables)}
 
 
 def _own_elements(array: str, step: RowStep) -> bool:
@@ -183,13 +183,13 @@ def _own_elements(array: str, step: RowStep) -> bool:
         reduce = equation.body
         if isinstance(reduce, Reduce) and len(equation.variables) == step.lead:
             lasts = set(reduce.variables[-1:])
-        for term in walk(equation.body):
+        for term in walk_terms(equation.body):
             if isinstance(term, Load) and term.array == array and term.indices[-1] not in lasts:
                 return False
     return True
 
 
-def _together(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -> str:
+def _reduce_in_group(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -> str:
     """A reduction by all work-items of a group, which all know its result."""
     writer, lanes, body = emitter.writer, emitter.spread.lanes, step.equations[number].body
     assert isinstance(body, Reduce)
@@ -238,7 +238,7 @@ def _by_one(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -
             head = f"for (; {e} + {taken} <= {last.extent}; {e} += {taken})"
             with writer.braces(head), writer.vectors(last, width, dtype):
                 writer.define(last, e)
-                places = [fold(Apply(INDEX, "+", (last, integer(count * width)))) for count in range(chains)]
+                places = [fold(Apply(INDEX, "+", (last, constant_index(count * width)))) for count in range(chains)]
                 for place in places:
                     _ask_ahead(emitter, step, ahead, [*indices, writer.scalar(place)])
                 partial.take_vectors([writer.widened(substitute(body.body, {last: place})) for place in places])

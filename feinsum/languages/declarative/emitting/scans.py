@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded
+from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decode_indices
 from feinsum.languages.declarative.emitting.operators import FIRST, combined
 from feinsum.languages.declarative.emitting.types import c_type
 from feinsum.languages.declarative.lowering.steps import ScanStep
-from feinsum.languages.declarative.lowering.terms import Equation
+from feinsum.languages.declarative.lowering.terms import ArrayEquation
 
 
 def scan_kernels(
@@ -36,7 +36,7 @@ def scan_sizes(step: ScanStep, spread: Spread) -> tuple[int, int, int]:
 def _scan_part(
     name: str,
     what: str,
-    equation: Equation,
+    equation: ArrayEquation,
     arrays: Mapping[str, tuple[tuple[int, ...], str]],
     sizes: tuple[int, int, int],
     totals: str,
@@ -67,11 +67,11 @@ def _scan_part(
     return emitter.finish(groups)
 
 
-def _scan_block(emitter: Emitter, equation: Equation, begin: str, blocks: int, block: int, *, stores: bool) -> None:
+def _scan_block(emitter: Emitter, equation: ArrayEquation, begin: str, blocks: int, block: int, *, stores: bool) -> None:
     """A block of a running reduction, from what all before it add up to."""
     writer, c = emitter.writer, c_type(equation.dtype)
     *outer, last = equation.variables
-    indices = decoded(emitter, outer, f"(item / {blocks})")
+    indices = decode_indices(emitter, outer, f"(item / {blocks})")
     writer.line(f"const int from = item % {blocks} * {block};")
     writer.line(f"{c} acc = {begin};")
     with writer.braces(f"for (int e = from; e < min(from + {block}, {last.extent}); e++)"):

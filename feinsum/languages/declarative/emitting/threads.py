@@ -9,13 +9,13 @@ from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, 
 from feinsum.languages.declarative.emitting.types import c_type
 from feinsum.languages.declarative.lowering.terms import Load
 from feinsum.languages.declarative.lowering.threads import (
-    Barrier,
     Evaluate,
+    GroupBarrier,
     Guard,
-    Memory,
-    Repeat,
+    RepeatStatement,
     Statement,
     Store,
+    ThreadArray,
     ThreadScope,
 )
 
@@ -37,12 +37,12 @@ def thread_kernel(
             emitter.on_chip[memory.array] = (0, memory.shape)
     for memory in scope.memory:
         if memory.begins:
-            _begin(emitter, memory)
-    _write(emitter, scope.body)
+            _copy_initial_values(emitter, memory)
+    _write_statements(emitter, scope.body)
     return emitter.finish(1)
 
 
-def _begin(emitter: Emitter, memory: Memory) -> None:
+def _copy_initial_values(emitter: Emitter, memory: ThreadArray) -> None:
     """Copy what was there before."""
     writer, count = emitter.writer, prod(memory.shape)
     emitter.used[memory.array] = True
@@ -52,12 +52,12 @@ def _begin(emitter: Emitter, memory: Memory) -> None:
     writer.line(_BARRIER)
 
 
-def _write(emitter: Emitter, body: tuple[Statement, ...]) -> None:
+def _write_statements(emitter: Emitter, body: tuple[Statement, ...]) -> None:
     """Statements; each in braces of its own, as what is known of memory holds for one statement only."""
     writer = emitter.writer
     for statement in body:
         match statement:
-            case Barrier():
+            case GroupBarrier():
                 writer.line(_BARRIER)
             case Store(array=array, indices=indices, value=value):
                 with writer.braces(""):
@@ -78,9 +78,9 @@ def _write(emitter: Emitter, body: tuple[Statement, ...]) -> None:
                 with writer.braces(""):
                     writer.line(f"{name} = {writer.value(condition)};")
                 with writer.braces(f"if ({name})"):
-                    _write(emitter, inner)
-            case Repeat(index=index, body=inner):
+                    _write_statements(emitter, inner)
+            case RepeatStatement(index=index, body=inner):
                 number = writer.fresh("i")
                 with writer.braces(f"for (int {number} = 0; {number} < {index.extent}; {number}++)"):
                     writer.define(index, number)
-                    _write(emitter, inner)
+                    _write_statements(emitter, inner)

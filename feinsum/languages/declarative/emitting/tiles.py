@@ -17,24 +17,24 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
-from feinsum.languages.declarative.emitting.blocks import Block, block_of, lanes_of, reductions_of
+from feinsum.languages.declarative.emitting.blocks import TileDivision, block_of, lanes_of, reductions_of
 from feinsum.languages.declarative.emitting.guards import unguarded
-from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decoded, flat
+from feinsum.languages.declarative.emitting.kernels import Emitter, KernelText, Spread, decode_indices, flat
 from feinsum.languages.declarative.emitting.operators import FIRST, is_vectorial
 from feinsum.languages.declarative.emitting.types import c_type
 from feinsum.languages.declarative.extents import Extent
-from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
+from feinsum.languages.declarative.lowering.folding import INDEX, constant_index, fold
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
     Load,
     Reduce,
     Term,
-    Variable,
+    TermVariable,
     substitute,
-    walk,
+    walk_terms,
 )
-from feinsum.languages.declarative.lowering.tiles import Fill, Rounds, Tile, TileScope
+from feinsum.languages.declarative.lowering.tiles import Fill, Rounds, ScopeTile, TileScope
 
 _QUAD: Final = 4
 """Neighbouring columns of a work-item: what it reads of local memory at once."""
@@ -43,7 +43,7 @@ _UNROLLED: Final = 2
 take more than 128 registers of an NVIDIA device (197, by ptxas), and half as many groups fit."""
 _MOST_AHEAD: Final = 16
 """Elements of a tile that a work-item holds in registers until the others are done with the last ones."""
-_SIMPLE: Final = (Load, Apply, Variable, Constant)
+_SIMPLE: Final = (Load, Apply, TermVariable, Constant)
 _CONTINUED: Final = {"sum": "+", "prod": "*", "min": "min", "max": "max"}
 """Functions that bring what a loop carries together with a reduction."""
 _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE);"
@@ -99,12 +99,12 @@ class _Tiles:
         scope: TileScope,
         arrays: Mapping[str, tuple[tuple[int, ...], str]],
         spread: Spread,
-        block: Block | None,
+        block: TileDivision | None,
     ) -> None:
         self.emitter = Emitter(name, arrays, spread)
         self.writer = self.emitter.writer
         self.scope, self.block, self.lanes = scope, block, spread.lanes
-        self._carried: dict[str, Tile] = {}
+        self._carried: dict[str, ScopeTile] = {}
 
     def write(self) -> KernelText:
         writer, scope = self.writer, self.scope
@@ -116,7 +116,7 @@ class _Tiles:
                 aligned = " __attribute__((aligned(64)))"
                 writer.line(f"__local {c_type(fill.tile.dtype)} row_{fill.tile.array}[{size}]{aligned};")
         with writer.braces(self.emitter.begin(groups)):
-            decoded(self.emitter, scope.grid, "group")
+            decode_indices(self.emitter, scope.grid, "group")
             if self.block is not None and self.lanes > 1:
                 writer.line(f"const int row_lane = lid / {self.block.column_lanes};")
                 writer.line(f"const int column_lane = lid % {self.block.column_lanes};")
@@ -160,7 +160,7 @@ class _Tiles:
         return f"{' + '.join(parts) or '0'} >= 0"
 
     @property
-    def _around(self) -> list[Variable]:
+    def _around(self) -> list[TermVariable]:
         return [*self.scope.grid, *(s.index for s in self.scope.stages if isinstance(s, Rounds))]
 
     def _elements(self, fill: Fill, body: Term) -> None:
@@ -173,7 +173,7 @@ class _Tiles:
         if self.lanes > 1:
             size, e = prod(fill.tile.shape), writer.fresh("e")
             with writer.braces(f"for (int {e} = lid; {e} < {size}; {e} += {self.lanes})"):
-                put(decoded(emitter, fill.variables, e), writer.value(body))
+                put(decode_indices(emitter, fill.variables, e), writer.value(body))
             return
         while width > 1 and last.extent % width:
             width //= 2
@@ -252,7 +252,7 @@ class _Tiles:
         """Registers for the elements of a tile which a work-item reads ahead; None for too many, or conditional ones."""
         free = unguarded(fill.body, fill.variables, self._around)
         each, rest = divmod(prod(fill.tile.shape), self.lanes)
-        if free is None or rest or each > _MOST_AHEAD or not all(isinstance(t, _SIMPLE) for t in walk(free[1])):
+        if free is None or rest or each > _MOST_AHEAD or not all(isinstance(t, _SIMPLE) for t in walk_terms(free[1])):
             return None
         names = [self.writer.fresh("ahead") for _ in range(each)]
         flag = self.writer.fresh("quick")
@@ -288,7 +288,7 @@ class _Tiles:
         for k in range(each):
             e = writer.fresh("e")
             writer.line(f"const int {e} = lid + {k * self.lanes};")
-            yield decoded(self.emitter, fill.variables, e)
+            yield decode_indices(self.emitter, fill.variables, e)
 
     def _follow(self, stage: Rounds) -> None:
         """The next state; a sum that is added to it goes on from it, so that there is one number for both."""
@@ -326,7 +326,7 @@ class _Tiles:
 
     # blocks
 
-    def _compute(self, variables: Sequence[Variable], term: Term, store: Callable[[_Cell, str], None]) -> None:
+    def _compute(self, variables: Sequence[TermVariable], term: Term, store: Callable[[_Cell, str], None]) -> None:
         """The values of a term for all elements of a tile, block by block."""
         writer, width = self.writer, self.block.width if self.block is not None else 0
         with self._blocks(variables) as cells:
@@ -364,7 +364,7 @@ class _Tiles:
     def _recall(self, cell: _Cell, term: Term) -> None:
         """Read what a loop carries."""
         writer, width = self.writer, self.block.width if self.block is not None else 0
-        for part in sorted({t for t in walk(term) if isinstance(t, Load) and t.array in self._carried}, key=str):
+        for part in sorted({t for t in walk_terms(term) if isinstance(t, Load) and t.array in self._carried}, key=str):
             text = self._own(part.array, cell)
             if width:
                 name = writer.fresh()
@@ -384,7 +384,7 @@ class _Tiles:
         self.writer.line(f"vstore{width}({value}, 0, &{place});" if width else f"{place} = {value};")
 
     @contextmanager
-    def _blocks(self, variables: Sequence[Variable]) -> Iterator[list[_Cell]]:
+    def _blocks(self, variables: Sequence[TermVariable]) -> Iterator[list[_Cell]]:
         """The loops around a block, and its cells."""
         writer, block = self.writer, self.block
         shape = tuple(v.extent for v in variables)
@@ -393,11 +393,11 @@ class _Tiles:
             with writer.braces(f"for (int {k} = 0; {k} < {-(-size // self.lanes)}; {k}++)"):
                 writer.line(f"const int {e} = {k} * {self.lanes} + lid;")
                 with writer.braces(f"if ({e} < {size})"):
-                    decoded(self.emitter, variables, e)
+                    decode_indices(self.emitter, variables, e)
                     yield [_Cell(tuple(variables), k)]
             return
-        *outer, n, m = variables if len(shape) > 1 else (Variable(INDEX, "row", 1), *variables)
-        row, column = Variable(INDEX, f"{n.name}_block", n.extent), Variable(INDEX, f"{m.name}_block", m.extent)
+        *outer, n, m = variables if len(shape) > 1 else (TermVariable(INDEX, "row", 1), *variables)
+        row, column = TermVariable(INDEX, f"{n.name}_block", n.extent), TermVariable(INDEX, f"{m.name}_block", m.extent)
         if self.lanes > 1:
             with writer.braces(""):
                 quad = _QUAD if block.columns % _QUAD == 0 else 1
@@ -416,15 +416,22 @@ class _Tiles:
             yield self._cells(outer, row, column, 1, 1, block.width, len(shape))
 
     def _cells(
-        self, outer: Sequence[Variable], row: Variable, column: Variable, rows_apart: int, quad: int, apart: int, rank: int
+        self,
+        outer: Sequence[TermVariable],
+        row: TermVariable,
+        column: TermVariable,
+        rows_apart: int,
+        quad: int,
+        apart: int,
+        rank: int,
     ) -> list[_Cell]:
         """The cells of a block: `quad` columns side by side, then `apart` on."""
         assert self.block is not None
         found = []
         for r in range(self.block.rows):
             for c in range(self.block.columns):
-                n = fold(Apply(INDEX, "+", (row, integer(r * rows_apart))))
-                m = fold(Apply(INDEX, "+", (column, integer(c // quad * apart + c % quad))))
+                n = fold(Apply(INDEX, "+", (row, constant_index(r * rows_apart))))
+                m = fold(Apply(INDEX, "+", (column, constant_index(c // quad * apart + c % quad))))
                 indices = (*outer, n, m)[-rank:]
                 offset = ""
                 if self.lanes == 1:
@@ -482,6 +489,6 @@ def _continued(stage: Rounds) -> str | None:
         case _:
             return None
     own = state.array == stage.state.array and _CONTINUED.get(reduce.operator) == function
-    reads = {t.array for t in walk(reduce) if isinstance(t, Load)}
+    reads = {t.array for t in walk_terms(reduce) if isinstance(t, Load)}
     same = reduce.dtype == stage.following.dtype == stage.state.dtype
     return reduce.operator if own and same and stage.state.array not in reads else None

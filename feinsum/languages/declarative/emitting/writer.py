@@ -9,21 +9,21 @@ from feinsum.epilogue.vector_functions import INVERSE, INVERSE_TYPE, QUOTIENTS, 
 from feinsum.languages.declarative.emitting.operators import FIRST, INFIX, PLAIN, better, combined, extremum
 from feinsum.languages.declarative.emitting.types import c_type, literal
 from feinsum.languages.declarative.forms import FUNCTIONS
-from feinsum.languages.declarative.lowering.folding import is_integer
+from feinsum.languages.declarative.lowering.folding import is_integer_dtype
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
     Iterate,
     Load,
-    Part,
+    LoopState,
     Reduce,
     Select,
     Term,
-    Variable,
+    TermVariable,
 )
 
 
-class Writer:
+class StatementWriter:
     """Writes statements.
 
     :param place: where an element of an array lies, given its name and the text of its indices.
@@ -35,7 +35,7 @@ class Writer:
         self._known: list[dict[Term, str]] = [{}]
         self._depth = 1
         self._count = 0
-        self._lanes: tuple[Variable, int, str] | None = None
+        self._lanes: tuple[TermVariable, int, str] | None = None
 
     def line(self, text: str) -> None:
         """Write a line."""
@@ -70,14 +70,14 @@ class Writer:
                 return known[term]
         if isinstance(term, Constant):
             return literal(term.value, term.dtype)
-        if isinstance(term, Variable):
+        if isinstance(term, TermVariable):
             raise AssertionError(f"{term} is not bound")
         found = self._write(term)
         self.define(term, found)
         return found
 
     @contextmanager
-    def vectors(self, lane: Variable, width: int, dtype: str) -> Iterator[None]:
+    def vectors(self, lane: TermVariable, width: int, dtype: str) -> Iterator[None]:
         """Terms of an index become vectors of its next values; :func:`is_vectorial` says which of them can."""
         self._lanes = (lane, width, dtype)
         try:
@@ -131,7 +131,7 @@ class Writer:
                 return self._select(term)
             case Reduce():
                 return self.reduce(term, {})
-            case Part(loop=loop, number=number):
+            case LoopState(loop=loop, number=number):
                 return self._loop(loop)[number]
         raise AssertionError(f"{term} has no value")
 
@@ -177,9 +177,9 @@ class Writer:
                 return extremum(function, term.dtype, a, b, self._width(term))
             case "isnan":  # that of OpenCL C takes no integers
                 return f"{arguments[0]} != {arguments[0]}"
-            case "abs" if is_integer(term.dtype):
+            case "abs" if is_integer_dtype(term.dtype):
                 return f"abs({arguments[0]})"
-        if is_integer(term.dtype):  # an exact function, which changes no integer
+        if is_integer_dtype(term.dtype):  # an exact function, which changes no integer
             return arguments[0]
         return f"{name_in_c(FUNCTIONS[function], c, self._width(term))}({', '.join(arguments)})"
 
@@ -192,7 +192,7 @@ class Writer:
             self.line(f"{name} = {self.value(term.otherwise)};")
         return name
 
-    def _head(self, variable: Variable, begin: str, step: str) -> tuple[str, str]:
+    def _head(self, variable: TermVariable, begin: str, step: str) -> tuple[str, str]:
         """The head of a loop over a variable, and what the variable is in it.
 
         Work-items that share a length which they divide go as many rounds, which a compiler sees where counting begins
@@ -204,7 +204,7 @@ class Writer:
         return f"for (int {name} = {first}; {name} < {variable.extent}; {name} += {step})", own
 
     @contextmanager
-    def over(self, variables: Sequence[Variable], steps: Mapping[Variable, tuple[str, str]]) -> Iterator[None]:
+    def over(self, variables: Sequence[TermVariable], steps: Mapping[TermVariable, tuple[str, str]]) -> Iterator[None]:
         """Lines in loops over variables; `steps` says where one begins and how far it goes at once."""
         with ExitStack() as stack:
             for variable in variables:
@@ -213,7 +213,7 @@ class Writer:
                 self.define(variable, own)
             yield
 
-    def reduce(self, term: Reduce, steps: Mapping[Variable, tuple[str, str]]) -> str:
+    def reduce(self, term: Reduce, steps: Mapping[TermVariable, tuple[str, str]]) -> str:
         """A reduction, or one lane's part of it; that of argmin and argmax has its best value in ``<name>_value``."""
         if term.operator in ("argmin", "argmax"):
             return self._arg_reduce(term, steps)
@@ -229,7 +229,7 @@ class Writer:
         value = self.widened(term.body) if width else self.value(term.body)
         self.line(f"{name} = {combined(term.operator, term.dtype, name, value, width)};")
 
-    def _arg_reduce(self, term: Reduce, steps: Mapping[Variable, tuple[str, str]]) -> str:
+    def _arg_reduce(self, term: Reduce, steps: Mapping[TermVariable, tuple[str, str]]) -> str:
         name, dtype = self.fresh("acc"), term.body.dtype
         self.line(f"long {name} = -1;")
         self.line(f"{c_type(dtype)} {name}_value = 0;")
@@ -244,7 +244,7 @@ class Writer:
 
     def _loop(self, loop: Iterate) -> list[str]:
         """The states that a loop ends with."""
-        key = Part(loop.dtype, loop, -1)
+        key = LoopState(loop.dtype, loop, -1)
         for known in reversed(self._known):
             if key in known:
                 return known[key].split()

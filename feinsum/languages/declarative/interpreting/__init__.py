@@ -13,50 +13,50 @@ import numpy as np
 from feinsum.languages.calling.signature import one_or_all
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS
-from feinsum.languages.declarative.interpreting.arguments import bind
-from feinsum.languages.declarative.interpreting.threads import Storage, Threads
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Block, Call, Form, Function, Let
-from feinsum.languages.source import Source
+from feinsum.languages.declarative.interpreting.arguments import bind_arguments
+from feinsum.languages.declarative.interpreting.threads import Storage, ThreadInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.syntax import DeclarativeCall, DeclarativeFunction, FormCall, Let, StatementBlock
+from feinsum.languages.source import SourceText
 
 
-class Interpreter(Threads):
+class Interpreter(ThreadInterpreter):
     """Executes statements.
 
     :ivar empty: names of tensors that nobody has written.
     """
 
-    def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
+    def __init__(self, source: SourceText, tunes: Mapping[str, int]) -> None:
         super().__init__(source, tunes)
         self.empty: set[str] = set()
 
-    def run(self, block: Block) -> None:
+    def run(self, block: StatementBlock) -> None:
         """Execute the statements of a block."""
         for node in block.statements:
             if isinstance(node, Let):
                 self._let(node)
             elif isinstance(node, syntax.Assignment):
                 self.assign(node)
-            elif isinstance(node, syntax.Guarded):
+            elif isinstance(node, syntax.GuardedBlock):
                 condition = self.evaluate(node.condition).at_depth(self.depth)
                 with self.inside(), self.where(condition):
                     if self.wanted(condition).any():
                         self.run(node.body)
-            elif isinstance(node, Form) and node.kind == "thread":
+            elif isinstance(node, FormCall) and node.kind == "thread":
                 self.run_thread(node)
-            elif isinstance(node, Form):
+            elif isinstance(node, FormCall):
                 self._loop(node)
-            elif isinstance(node, Call):
+            elif isinstance(node, DeclarativeCall):
                 self.sync()
 
-    def _loop(self, node: Form) -> None:
+    def _loop(self, node: FormCall) -> None:
         """A loop of a thread scope."""
         end, begin = node.argument("end"), node.argument("begin")
         assert end is not None
         bound = self.evaluate(end).at_depth(self.depth)
         for number in range(0 if begin is None else self.integer(begin), int(bound.max(initial=0))):
             with self.inside():
-                self.names[node.binder[0].name] = Value(np.asarray(number), 0, "int")
+                self.names[node.binder[0].name] = IndexedValue(np.asarray(number), 0, "int")
                 with self.where(number < bound):
                     self.run(node.body)
 
@@ -64,7 +64,7 @@ class Interpreter(Threads):
         if isinstance(node.value, syntax.TensorType):
             self.names[node.name] = self.allocate(node.value)
             return
-        if isinstance(node.value, Call) and node.value.function == "tune":
+        if isinstance(node.value, DeclarativeCall) and node.value.function == "tune":
             self.names[node.name] = self.tuned(node.name, node.value)
             return
         type_ = node.type
@@ -77,14 +77,18 @@ class Interpreter(Threads):
         word = type_.name if isinstance(type_, syntax.ScalarType) else getattr(type_, "dtype", None)
         dtype = SCALARS.get(word or "") or self.names.get(f"dtype {word}")
         if dtype is not None:
-            value = Value(value.data.astype(dtype), value.depth)
+            value = IndexedValue(value.data.astype(dtype), value.depth)
         self.names[node.name] = value
-        if isinstance(node.value, Call) and node.value.function == "empty":
+        if isinstance(node.value, DeclarativeCall) and node.value.function == "empty":
             self.empty.add(node.name)
 
 
-def execute(
-    function: Function, source: Source, arguments: Mapping[str, Any], *, tunes: Mapping[str, int] | None = None
+def execute_program(
+    function: DeclarativeFunction,
+    source: SourceText,
+    arguments: Mapping[str, Any],
+    *,
+    tunes: Mapping[str, int] | None = None,
 ) -> Any:
     """Execute a program with numpy.
 
@@ -93,10 +97,10 @@ def execute(
     :raises ValidationError: if arguments are missing or do not fit.
     :raises LanguageError: if the program does what its language leaves undefined.
     """
-    tuned = {s.name for s in syntax.walk(function.body) if isinstance(s, Let) and _is_tune(s.value)}
+    tuned = {s.name for s in syntax.walk_nodes(function.body) if isinstance(s, Let) and _is_tune(s.value)}
     given = {name: int(value) for name, value in arguments.items() if name in tuned}
     machine = Interpreter(source, {**given, **(tunes or {})})
-    bind(machine, function, {name: value for name, value in arguments.items() if name not in tuned})
+    bind_arguments(machine, function, {name: value for name, value in arguments.items() if name not in tuned})
     with np.errstate(all="ignore"):  # infinity is a result, also of a literal that becomes a float32
         machine.run(function.body)
         results = function.results
@@ -107,4 +111,4 @@ def execute(
 
 
 def _is_tune(node: syntax.Expression) -> bool:
-    return isinstance(node, Call) and node.function == "tune"
+    return isinstance(node, DeclarativeCall) and node.function == "tune"

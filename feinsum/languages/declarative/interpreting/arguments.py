@@ -14,14 +14,14 @@ from feinsum.languages.calling.arguments import take_number
 from feinsum.languages.calling.signature import BoundArgument, Signature, Taken
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS, type_name
-from feinsum.languages.declarative.interpreting.functions import called, require_function
-from feinsum.languages.declarative.interpreting.machine import Machine
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Declaration, Function
+from feinsum.languages.declarative.interpreting.function_arguments import callable_program, require_function
+from feinsum.languages.declarative.interpreting.machine import ExpressionInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.syntax import Declaration, DeclarativeFunction
 from feinsum.languages.program import Program
 
 
-def signature(function: Function) -> Signature[Declaration]:
+def signature(function: DeclarativeFunction) -> Signature[Declaration]:
     """What a program takes and makes."""
     parameters = {p.name: p for p in function.parameters}
     integers = [n for n, p in parameters.items() if isinstance(p.type, syntax.ScalarType) and p.type.name == "int"]
@@ -31,19 +31,23 @@ def signature(function: Function) -> Signature[Declaration]:
     )
 
 
-def length_names(function: Function) -> set[str]:
+def length_names(function: DeclarativeFunction) -> set[str]:
     """The names in the shapes of parameters."""
-    return {n.name for p in function.parameters for n in syntax.walk(p.type) if isinstance(n, syntax.Name)}
+    return {n.name for p in function.parameters for n in syntax.walk_nodes(p.type) if isinstance(n, syntax.NameUse)}
 
 
-def bind(machine: Machine, function: Function, arguments: Mapping[str, Any]) -> list[BoundArgument[Declaration]]:
+def bind_arguments(
+    machine: ExpressionInterpreter, function: DeclarativeFunction, arguments: Mapping[str, Any]
+) -> list[BoundArgument[Declaration]]:
     """Give parameters their values, and lengths theirs.
 
     :raises ValidationError, ShapeError, DTypeError: if an argument is missing or does not fit.
     """
     own = signature(function)
     for name in [name for name in own.lengths if name in arguments]:
-        machine.names[name] = Value(take_number(f"length {name!r}", "int", arguments[name], SCALARS["int"]), 0, "int")
+        machine.names[name] = IndexedValue(
+            take_number(f"length {name!r}", "int", arguments[name], SCALARS["int"]), 0, "int"
+        )
     bound = own.bind(arguments, partial(_take, machine))
     if unknown := [name for name in own.lengths if name not in machine.names]:
         raise ValidationError(f"no argument says what {', '.join(unknown)} is; give it by name")
@@ -56,7 +60,7 @@ def bind(machine: Machine, function: Function, arguments: Mapping[str, Any]) -> 
     return bound
 
 
-def _take(machine: Machine, name: str, parameter: Declaration, argument: Any) -> Taken:
+def _take(machine: ExpressionInterpreter, name: str, parameter: Declaration, argument: Any) -> Taken:
     """Take an argument, and learn lengths and types from it."""
     type_, shown = parameter.type, f"argument {name!r}"
     if isinstance(type_, syntax.FunctionType):
@@ -65,14 +69,14 @@ def _take(machine: Machine, name: str, parameter: Declaration, argument: Any) ->
             raise ValidationError(f"{shown} is of type {kind}; it is a program here, or a function of arrays")
         if isinstance(argument, Program):
             require_function(name, type_, argument.function())
-            argument = called(argument)
+            argument = callable_program(argument)
         machine.names[name], machine.signatures[name] = argument, type_
         return (), argument
     if isinstance(type_, syntax.ScalarType):
         number = take_number(shown, type_.name, argument, SCALARS.get(type_.name))
         with np.errstate(over="ignore"):  # a number beyond float32 is infinite
             number = number.astype(_wanted(machine, type_.name, number.dtype))
-        machine.names[name] = Value(number, 0, "int" if type_.name == "int" else "")
+        machine.names[name] = IndexedValue(number, 0, "int" if type_.name == "int" else "")
         return (), machine.names[name]
     array = _as_array(shown, argument)
     if len(array.shape) != len(type_.extents):
@@ -81,14 +85,14 @@ def _take(machine: Machine, name: str, parameter: Declaration, argument: Any) ->
     wanted = _wanted(machine, type_.dtype or "dtype", array.dtype)
     if array.dtype != wanted:
         raise DTypeError(f"{shown} is of {array.dtype}; it is {wanted} by its declaration, or by an array before")
-    machine.names[name] = Value(array, 0)
+    machine.names[name] = IndexedValue(array, 0)
     for extent, length in zip(type_.extents, array.shape, strict=True):
-        if isinstance(extent, syntax.Name) and extent.name not in machine.names:
-            machine.names[extent.name] = Value(np.asarray(length), 0, "int")
+        if isinstance(extent, syntax.NameUse) and extent.name not in machine.names:
+            machine.names[extent.name] = IndexedValue(np.asarray(length), 0, "int")
     return (array,), machine.names[name]
 
 
-def _wanted(machine: Machine, word: str, dtype: Any) -> Any:
+def _wanted(machine: ExpressionInterpreter, word: str, dtype: Any) -> Any:
     """The type that a word stands for; the first argument of a type variable says which."""
     return SCALARS.get(word) or machine.names.setdefault(f"dtype {word}", dtype)
 

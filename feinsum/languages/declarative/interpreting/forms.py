@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.choices import default_number
 from feinsum.languages.declarative.forms import MAKERS, REDUCTIONS, SCALARS
-from feinsum.languages.declarative.interpreting.machine import Machine
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Call, Form, Node
+from feinsum.languages.declarative.interpreting.machine import ExpressionInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.open_choices import default_number
+from feinsum.languages.declarative.syntax import DeclarativeCall, FormCall, SyntaxNode
 
 _MOST_ROUNDS: Final = 1_000_000
 """Of a `while`; one that takes more is taken not to end."""
@@ -22,16 +22,16 @@ _RELATIVE: Final = {4: 1e-3, 8: 1e-9}
 """The largest relative difference of an alternative's ways, by bytes of their type: their sums may run in other orders."""
 
 
-class Forms(Machine):
+class FormInterpreter(ExpressionInterpreter):
     """Evaluates forms."""
 
-    def form(self, node: Node, shape: tuple[int, ...] | None) -> Value:
+    def form(self, node: SyntaxNode, shape: tuple[int, ...] | None) -> IndexedValue:
         """The value of a form, a call of an argument, an allocation."""
-        if isinstance(node, Call):
+        if isinstance(node, DeclarativeCall):
             return self._call(node)
         if isinstance(node, syntax.Alternative):
             return self._alternative(node, shape)
-        assert isinstance(node, Form)
+        assert isinstance(node, FormCall)
         match node.kind:
             case "compute" | "read":
                 return self._compute(node)
@@ -46,7 +46,7 @@ class Forms(Machine):
         return self._while(node)
 
     @contextmanager
-    def over(self, binder: Sequence[syntax.Parameter], lengths: Sequence[int]) -> Iterator[None]:
+    def over(self, binder: Sequence[syntax.DeclarativeParameter], lengths: Sequence[int]) -> Iterator[None]:
         """Open indices."""
         first = self.depth
         with self.inside():
@@ -54,7 +54,7 @@ class Forms(Machine):
             for number, (parameter, length) in enumerate(zip(binder, lengths, strict=True)):
                 places = [1] * self.depth
                 places[first + number] = length
-                self.names[parameter.name] = Value(np.arange(length).reshape(places), self.depth, "int")
+                self.names[parameter.name] = IndexedValue(np.arange(length).reshape(places), self.depth, "int")
             try:
                 yield
             finally:
@@ -69,7 +69,7 @@ class Forms(Machine):
                 raise self.fail("run-shape", item.span, f"a length is {length}")
         return lengths
 
-    def body(self, node: Form, lengths: Sequence[int]) -> tuple[Any, Value]:
+    def body(self, node: FormCall, lengths: Sequence[int]) -> tuple[Any, IndexedValue]:
         """The body of a form for all of its indices, with an axis of full length for each of them."""
         with self.over(node.binder, lengths):
             value = self.block(node.body)
@@ -78,22 +78,22 @@ class Forms(Machine):
         full = (*data.shape[:outer], *lengths, *data.shape[outer + len(lengths) :])
         return np.broadcast_to(data, full), value
 
-    def _compute(self, node: Form) -> Value:
+    def _compute(self, node: FormCall) -> IndexedValue:
         data, value = self.body(node, self.extents(node.argument("shape")))
-        return Value(data, self.depth, value.weak)
+        return IndexedValue(data, self.depth, value.weak)
 
-    def _reduce(self, node: Form) -> Value:
+    def _reduce(self, node: FormCall) -> IndexedValue:
         lengths = self.extents(node.argument("shape"))
         data, value = self.body(node, lengths)
         operator = node.argument("op")
-        assert isinstance(operator, syntax.Name)
+        assert isinstance(operator, syntax.NameUse)
         reduction = REDUCTIONS[operator.name]
         axes = tuple(range(self.depth, self.depth + len(lengths)))
         if 0 in lengths and (reduction.neutral is None or (data.dtype.kind in "iu" and operator.name in ("min", "max"))):
             raise self.fail("run-empty", node.span, f"{operator.name} of nothing")
         if reduction.combine is None:
             flat = data.reshape((*data.shape[: self.depth], math.prod(lengths)))
-            return Value(reduction.along(flat, axis=-1), self.depth)
+            return IndexedValue(reduction.along(flat, axis=-1), self.depth)
         with np.errstate(all="ignore"):
             if operator.name in ("min", "max") and 0 in lengths:
                 found = reduction.along(data, axis=axes, initial=reduction.neutral)
@@ -101,20 +101,20 @@ class Forms(Machine):
                 found = reduction.along(data, axis=axes, dtype=data.dtype)
             else:
                 found = reduction.along(data, axis=axes)
-        return Value(np.asarray(found), self.depth, "" if value.weak == "int" else value.weak)
+        return IndexedValue(np.asarray(found), self.depth, "" if value.weak == "int" else value.weak)
 
-    def _scan(self, node: Form) -> Value:
+    def _scan(self, node: FormCall) -> IndexedValue:
         lengths = self.extents(node.argument("shape"))
         data, value = self.body(node, lengths)
         operator = node.argument("op")
-        assert isinstance(operator, syntax.Name)
+        assert isinstance(operator, syntax.NameUse)
         combine = REDUCTIONS[operator.name].combine
         assert combine is not None
         with np.errstate(all="ignore"):
             found = combine.accumulate(data, axis=self.depth, dtype=data.dtype)
-        return Value(found, self.depth, "" if value.weak == "int" else value.weak)
+        return IndexedValue(found, self.depth, "" if value.weak == "int" else value.weak)
 
-    def _grid(self, node: Form, shape: tuple[int, ...]) -> Value:
+    def _grid(self, node: FormCall, shape: tuple[int, ...]) -> IndexedValue:
         """Tiles side by side, cut to a shape."""
         lengths = self.extents(node.argument("dim"))
         data, value = self.body(node, lengths)
@@ -128,9 +128,9 @@ class Forms(Machine):
             order += [outer + axis, outer + count + axis]
         order += range(outer + 2 * count, data.ndim)
         joined = data.transpose(order).reshape((*data.shape[:outer], *covered))
-        return Value(joined[(slice(None),) * outer + tuple(slice(n) for n in shape)], outer, value.weak)
+        return IndexedValue(joined[(slice(None),) * outer + tuple(slice(n) for n in shape)], outer, value.weak)
 
-    def _affine_for(self, node: Form) -> Value:
+    def _affine_for(self, node: FormCall) -> IndexedValue:
         begin, end, init = (node.argument(name) for name in ("begin", "end", "init"))
         assert end is not None
         assert init is not None
@@ -138,18 +138,18 @@ class Forms(Machine):
         state = self.evaluate(init)
         for number in range(first, self.integer(end)):
             with self.inside():
-                self.names[node.binder[0].name] = Value(np.asarray(number), 0, "int")
+                self.names[node.binder[0].name] = IndexedValue(np.asarray(number), 0, "int")
                 self.names[node.binder[1].name] = state
                 state = self._next(state, self.block(node.body), node)
         return state
 
-    def _next(self, state: Value, value: Value, node: Form) -> Value:
+    def _next(self, state: IndexedValue, value: IndexedValue, node: FormCall) -> IndexedValue:
         if state.shape != value.shape:
             message = f"what the loop carries has the shape {list(state.shape)}, and then {list(value.shape)}"
             raise self.fail("run-shape", node.span, message)
         return value
 
-    def _while(self, node: Form) -> Value:
+    def _while(self, node: FormCall) -> IndexedValue:
         init, until = node.argument("init"), node.argument("until")
         assert init is not None
         assert isinstance(until, syntax.Condition)
@@ -166,34 +166,34 @@ class Forms(Machine):
             state = self.select(going, value, state)
         raise self.fail("run-endless", node.span, f"this does not end within {_MOST_ROUNDS} rounds")
 
-    def _call(self, node: Call) -> Value:
+    def _call(self, node: DeclarativeCall) -> IndexedValue:
         if node.function == "tune":
             raise self.fail("tune-value", node.span, "a tuned number is given a name, as in n = tune(N)")
         if node.function in MAKERS or node.function == "full":
             return self._made(node)
         return self._argument_call(node, self.names[node.function])
 
-    def tuned(self, name: str, node: Call) -> Value:
+    def tuned(self, name: str, node: DeclarativeCall) -> IndexedValue:
         """The value of a tuned number: the one given to the interpreter, or a power of two that is not large."""
         length = self.integer(node.arguments[0].value)
         choices = [self.integer(c) for c in getattr(node.arguments[-1].value, "items", ())]
         value = self.tunes.get(name, choices[0] if choices else default_number(length))
-        return Value(np.asarray(value), 0, "int")
+        return IndexedValue(np.asarray(value), 0, "int")
 
-    def _made(self, node: Call) -> Value:
+    def _made(self, node: DeclarativeCall) -> IndexedValue:
         named = node.named
         lengths = self.extents(named.get("shape", named.get("0")))
         dtype = named.get("dtype")
-        name = dtype.name if isinstance(dtype, syntax.Name) else ""
+        name = dtype.name if isinstance(dtype, syntax.NameUse) else ""
         found = SCALARS.get(name) or self.names.get(f"dtype {name}") or np.dtype(np.float64)
         if node.function == "full":
             value = self.evaluate(named.get("value", named.get("1")) or node)
             data = value.at_depth(self.depth).reshape((*(1,) * self.depth, *(1,) * len(lengths)))
-            return Value(np.broadcast_to(data, (*(1,) * self.depth, *lengths)), self.depth, value.weak)
+            return IndexedValue(np.broadcast_to(data, (*(1,) * self.depth, *lengths)), self.depth, value.weak)
         number = MAKERS[node.function] if found.kind == "f" else np.nan_to_num(MAKERS[node.function])
-        return Value(np.full((*(1,) * self.depth, *lengths), number, found), self.depth, "" if name else "float")
+        return IndexedValue(np.full((*(1,) * self.depth, *lengths), number, found), self.depth, "" if name else "float")
 
-    def _argument_call(self, node: Call, function: Callable[..., Any]) -> Value:
+    def _argument_call(self, node: DeclarativeCall, function: Callable[..., Any]) -> IndexedValue:
         """A function that is an argument, called once for all indices that its arguments depend on."""
         values = [self.evaluate(a.value) for a in node.arguments]
         leads = np.broadcast_shapes(*(v.at_depth(self.depth).shape[: self.depth] for v in values))
@@ -207,9 +207,9 @@ class Forms(Machine):
             raise self.fail(
                 "run-empty", node.span, f"{node.function} is called for no index, so that its result has no type"
             )
-        return Value(np.stack(list(found.flat)).reshape((*leads, *found.flat[0].shape)), self.depth)
+        return IndexedValue(np.stack(list(found.flat)).reshape((*leads, *found.flat[0].shape)), self.depth)
 
-    def _require_result(self, node: Call, shape: tuple[int, ...]) -> None:
+    def _require_result(self, node: DeclarativeCall, shape: tuple[int, ...]) -> None:
         """The result of a function has the declared shape."""
         extents = getattr(self.signatures[node.function].result, "extents", ())
         wanted = self.extents(syntax.ListOf(extents))
@@ -217,7 +217,7 @@ class Forms(Machine):
             message = f"the result of {node.function} has the shape {list(shape)}, and is declared with {list(wanted)}"
             raise self.fail("run-shape", node.span, message)
 
-    def _alternative(self, node: syntax.Alternative, shape: tuple[int, ...] | None) -> Value:
+    def _alternative(self, node: syntax.Alternative, shape: tuple[int, ...] | None) -> IndexedValue:
         """The first way, if all others give the same."""
         first, *others = [(way, self.evaluate(way.value, shape)) for way in node.ways]
         for way, value in others:

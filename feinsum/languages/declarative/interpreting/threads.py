@@ -13,9 +13,9 @@ import numpy as np
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS
-from feinsum.languages.declarative.interpreting.forms import Forms
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Form, Node
+from feinsum.languages.declarative.interpreting.forms import FormInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.syntax import FormCall, SyntaxNode
 from feinsum.languages.source import Span
 
 _NOBODY, _SEVERAL = -1, -2
@@ -54,14 +54,14 @@ class Storage:
         return found
 
 
-class Threads(Forms):
+class ThreadInterpreter(FormInterpreter):
     """Executes thread scopes."""
 
     empty: set[str]
     threads: int | None = None
     """The position among the open indices of the thread's number."""
 
-    def run_thread(self, node: Form) -> None:
+    def run_thread(self, node: FormCall) -> None:
         """Execute a thread scope, which redeclares what it shares."""
         number = node.argument("threads") or next(a.value for a in node.arguments if a.name != "shared")
         shared = syntax.shared_names(node)
@@ -79,7 +79,7 @@ class Threads(Forms):
             self.run(node.body)
             self.threads = None
         for name, store in stores.items():
-            self.names[name] = Value(store.data, store.lead)
+            self.names[name] = IndexedValue(store.data, store.lead)
             if store.written.all():
                 self.empty.discard(name)
 
@@ -98,15 +98,15 @@ class Threads(Forms):
             if isinstance(store, Storage):
                 store.forget()
 
-    def storage(self, node: Node) -> Storage | None:
+    def storage(self, node: SyntaxNode) -> Storage | None:
         """The memory that an expression names, if it names some."""
         if isinstance(node, syntax.Member):
             found: Storage = self.names["shared"][node.number]
             return found
-        known = self.names.get(node.name) if isinstance(node, syntax.Name) else None
+        known = self.names.get(node.name) if isinstance(node, syntax.NameUse) else None
         return known if isinstance(known, Storage) else None
 
-    def element(self, node: syntax.Element) -> Value:
+    def element(self, node: syntax.Element) -> IndexedValue:
         """Elements, those of memory too, whose reading is remembered."""
         store = self.storage(node.base)
         if store is None:
@@ -116,7 +116,7 @@ class Threads(Forms):
         missing = ~store.written[place]
         if self.wanted(missing).any():
             raise self.fail("run-undefined", node.span, "this was not written before it is read")
-        return Value(store.data[place], self.depth)
+        return IndexedValue(store.data[place], self.depth)
 
     def _place(self, store: Storage, node: syntax.Element) -> tuple[Any, ...]:
         """Arrays of indices for all axes of a storage, for every thread."""

@@ -15,7 +15,7 @@ Weak = Literal["", "int", "float"]
 
 
 @dataclass(frozen=True)
-class Value:
+class IndexedValue:
     """Numbers for all indices; `weak` says what kind of literal they are, if they are one."""
 
     data: Any
@@ -35,18 +35,18 @@ class Value:
         return self.data.reshape((*self.data.shape[: self.depth], *(1,) * (depth - self.depth), *self.shape))
 
 
-def constant(value: bool | int | float) -> Value:
+def literal_value(value: bool | int | float) -> IndexedValue:
     """A literal."""
     if isinstance(value, bool):
-        return Value(np.asarray(value))
-    return Value(np.asarray(value, np.int64 if isinstance(value, int) else np.float64), 0, _kind(value))
+        return IndexedValue(np.asarray(value))
+    return IndexedValue(np.asarray(value, np.int64 if isinstance(value, int) else np.float64), 0, _value_kind(value))
 
 
-def _kind(value: int | float) -> Weak:
+def _value_kind(value: int | float) -> Weak:
     return "int" if isinstance(value, int) else "float"
 
 
-def common_type(values: list[Value]) -> tuple[np.dtype[Any], Weak]:
+def common_type(values: list[IndexedValue]) -> tuple[np.dtype[Any], Weak]:
     """The type of what is computed from values, and whether that is weak."""
     strong = [v.data.dtype for v in values if not v.weak]
     weak_float = any(v.weak == "float" for v in values)
@@ -60,7 +60,7 @@ def common_type(values: list[Value]) -> tuple[np.dtype[Any], Weak]:
     return found, ""
 
 
-def aligned(values: list[Value], depth: int) -> list[Any]:
+def aligned_values(values: list[IndexedValue], depth: int) -> list[Any]:
     """The data of values at a depth, with new axes where one is a number and another a tensor."""
     rank = max(len(v.shape) for v in values)
     found = []
@@ -70,7 +70,7 @@ def aligned(values: list[Value], depth: int) -> list[Any]:
     return found
 
 
-def gather(base: Any, lead: int, picks: list[Any]) -> Any:
+def gather_elements(base: Any, lead: int, picks: list[Any]) -> Any:
     """Elements of an array, by arrays of indices for its axes behind the first `lead`; those are gone through in step.
 
     The arrays of indices have `lead` axes in front that broadcast against those of `base`, and maybe others behind.

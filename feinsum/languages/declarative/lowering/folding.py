@@ -10,19 +10,19 @@ import numpy as np
 
 from feinsum import elementwise
 from feinsum.languages.declarative.forms import FUNCTIONS, SCALARS
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term, rebuild_term
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 INDEX: Final = ANY_INT
 """The type of indices."""
 
 
-def integer(value: int) -> Constant:
+def constant_index(value: int) -> Constant:
     """A constant index."""
     return Constant(INDEX, int(value))
 
 
-def is_integer(dtype: str) -> bool:
+def is_integer_dtype(dtype: str) -> bool:
     """Whether a type is one of integers."""
     return dtype == ANY_INT or dtype[:1] in ("i", "u")
 
@@ -32,16 +32,16 @@ def cast(term: Term, dtype: str) -> Term:
     if term.dtype == dtype:
         return term
     if isinstance(term, Constant):
-        if not is_integer(dtype):
+        if not is_integer_dtype(dtype):
             return Constant(dtype, term.value)
         if not isinstance(term.value, float):
-            return Constant(dtype, wrapped(term.value, dtype))
-        if math.isfinite(term.value) and int(term.value) == wrapped(int(term.value), dtype):
+            return Constant(dtype, wrapped_integer(term.value, dtype))
+        if math.isfinite(term.value) and int(term.value) == wrapped_integer(int(term.value), dtype):
             return Constant(dtype, int(term.value))
     return Apply(dtype, "cast", (term,))
 
 
-def limits(dtype: str) -> tuple[int, int] | None:
+def integer_limits(dtype: str) -> tuple[int, int] | None:
     """The least and the greatest integer of a type of data; None of the type of literals."""
     if dtype == ANY_INT:
         return None
@@ -49,15 +49,15 @@ def limits(dtype: str) -> tuple[int, int] | None:
     return int(info.min), int(info.max)
 
 
-def wrapped(value: int, dtype: str) -> int:
+def wrapped_integer(value: int, dtype: str) -> int:
     """An integer as its type keeps it."""
-    if (bounds := limits(dtype)) is None:
+    if (bounds := integer_limits(dtype)) is None:
         return int(value)
     low, high = bounds
     return (int(value) - low) % (high - low + 1) + low
 
 
-def alike(terms: list[Term]) -> tuple[Term, Term]:
+def same_typed(terms: list[Term]) -> tuple[Term, Term]:
     """Two terms in the type of both."""
     a, b = terms
     dtype = a.dtype if a.dtype == b.dtype else promote(a.dtype, b.dtype)
@@ -92,8 +92,8 @@ def fold(term: Apply) -> Term:
     values = [t.value for t in term.arguments if isinstance(t, Constant)]
     if len(values) == len(term.arguments) and term.function in _FOLDED and all(map(_is_exact, term.arguments)):
         found = _FOLDED[term.function](*values)
-        return Constant(term.dtype, wrapped(found, term.dtype) if is_integer(term.dtype) else found)
-    if is_integer(term.dtype) and len(term.arguments) == 2:
+        return Constant(term.dtype, wrapped_integer(found, term.dtype) if is_integer_dtype(term.dtype) else found)
+    if is_integer_dtype(term.dtype) and len(term.arguments) == 2:
         a, b = term.arguments
         if term.function == "+" and a == Constant(a.dtype, 0):
             return b
@@ -115,9 +115,9 @@ def simplified(term: Term) -> Term:
             condition = change(one.condition)
             known = condition if isinstance(condition, Constant) else None
             way = None if known is None else one.then if known.value else one.otherwise
-            memo[one] = rebuild(one, change) if way is None else change(way)
+            memo[one] = rebuild_term(one, change) if way is None else change(way)
         elif one not in memo:
-            found = rebuild(one, change)
+            found = rebuild_term(one, change)
             memo[one] = fold(found) if isinstance(found, Apply) else found
         return memo[one]
 
@@ -125,4 +125,4 @@ def simplified(term: Term) -> Term:
 
 
 def _is_exact(term: Term) -> bool:
-    return is_integer(term.dtype) or term.dtype == "bool"
+    return is_integer_dtype(term.dtype) or term.dtype == "bool"

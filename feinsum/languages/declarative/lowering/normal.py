@@ -11,28 +11,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from feinsum.languages.declarative.lowering.loops import LoopScope, unchanging
+from feinsum.languages.declarative.lowering.tensor_loops import LoopScope, unchanging
 from feinsum.languages.declarative.lowering.terms import (
-    Equation,
+    ArrayEquation,
     Load,
     Reduce,
     Select,
     Term,
-    Variable,
+    TermVariable,
     bound,
-    rebuild,
-    rename,
+    rebuild_term,
+    rename_variables,
     substitute,
-    walk,
+    walk_terms,
 )
 from feinsum.languages.declarative.lowering.threads import ThreadScope
 from feinsum.languages.declarative.lowering.tiles import TileScope
 
-Definition: TypeAlias = Equation | LoopScope | ThreadScope | TileScope
+Definition: TypeAlias = ArrayEquation | LoopScope | ThreadScope | TileScope
 """The forms that make arrays."""
 
 
-def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Callable[[str], str]) -> list[Definition]:
+def normalize_equations(
+    equations: Sequence[Definition], results: Sequence[str], fresh: Callable[[str], str]
+) -> list[Definition]:
     """The equations with invariants hoisted, and elementwise ones put into the only equation that reads them.
 
     :param results: arrays that are wanted, and stay.
@@ -40,29 +42,29 @@ def normalize(equations: Sequence[Definition], results: Sequence[str], fresh: Ca
     """
     hoisted: list[Definition] = []
     for equation in equations:
-        if isinstance(equation, Equation):
+        if isinstance(equation, ArrayEquation):
             hoisted += _hoist(equation, fresh)
         elif isinstance(equation, LoopScope):
-            inside = normalize(equation.body, equation.arrays, fresh)
+            inside = normalize_equations(equation.body, equation.arrays, fresh)
             before, scope = unchanging(replace(equation, body=tuple(inside)))  # type: ignore[arg-type]
             hoisted += [*before, scope]
         else:
             hoisted.append(equation)
-    return _needed(_fuse(hoisted, results), results)
+    return _needed_equations(_fuse_elementwise(hoisted, results), results)
 
 
-def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
+def _hoist(equation: ArrayEquation, fresh: Callable[[str], str]) -> list[ArrayEquation]:
     """The equation, and before it those of reductions that do not depend on all of its variables."""
     if 0 in equation.shape:  # nothing of it is evaluated, and what it reads may not exist
         return [equation]
     own = frozenset(equation.variables)
-    before: list[Equation] = []
+    before: list[ArrayEquation] = []
     known: dict[Term, Term] = {}
 
-    def change(term: Term, inner: frozenset[Variable]) -> Term:
+    def change(term: Term, inner: frozenset[TermVariable]) -> Term:
         if isinstance(term, Select):
             return Select(term.dtype, change(term.condition, inner), term.then, term.otherwise)
-        term = rebuild(term, lambda child: change(child, inner | set(bound(term))))
+        term = rebuild_term(term, lambda child: change(child, inner | set(bound(term))))
         if not isinstance(term, Reduce) or term.free & inner or term.free - own:
             return term
         if not inner and term.free == own:
@@ -70,51 +72,51 @@ def _hoist(equation: Equation, fresh: Callable[[str], str]) -> list[Equation]:
         if term not in known:
             variables = tuple(v for v in equation.variables if v in term.free)
             name = fresh(f"{equation.array}_part")
-            renamed = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
-            body = rename(term, renamed)
-            before.append(Equation(name, tuple(renamed.values()), body))
+            renamed = {v: TermVariable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
+            body = rename_variables(term, renamed)
+            before.append(ArrayEquation(name, tuple(renamed.values()), body))
             known[term] = Load(term.dtype, name, variables)
         return known[term]
 
     # a reduction at the top of a scalar equation is the equation itself
     body = change(equation.body, frozenset()) if own or not isinstance(equation.body, Reduce) else equation.body
     # what was moved out of another reduction may stand beside it, too
-    return [*before, Equation(equation.array, equation.variables, substitute(body, known), equation.scan)]
+    return [*before, ArrayEquation(equation.array, equation.variables, substitute(body, known), equation.scan)]
 
 
-def _fuse(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
+def _fuse_elementwise(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
     """The equations without those whose only reader takes each of their elements where it stands.
 
     A reduction goes only into what is elementwise around it: its reader must not evaluate it more than once.
     """
     left = list(equations)
     for equation in equations:
-        if not isinstance(equation, Equation):
+        if not isinstance(equation, ArrayEquation):
             continue
         readers = [other for other in left if equation.array in other.reads]
         if equation.array in results or equation.scan or len(readers) != 1 or readers[0].scan:
             continue
         (reader,) = readers
-        if not isinstance(reader, Equation):
+        if not isinstance(reader, ArrayEquation):
             continue
-        loads = [t for t in walk(reader.body) if isinstance(t, Load) and t.array == equation.array]
+        loads = [t for t in walk_terms(reader.body) if isinstance(t, Load) and t.array == equation.array]
         if any(load.indices != reader.variables for load in loads) or equation.shape != reader.shape:
             continue
-        if any(isinstance(t, Reduce) for t in walk(equation.body)) and _has_reduction(reader):
+        if any(isinstance(t, Reduce) for t in walk_terms(equation.body)) and _has_reduction(reader):
             continue
         own = dict(zip(equation.variables, reader.variables, strict=True))
-        body = substitute(reader.body, {loads[0]: rename(equation.body, own)})
-        left[left.index(reader)] = Equation(reader.array, reader.variables, body)
+        body = substitute(reader.body, {loads[0]: rename_variables(equation.body, own)})
+        left[left.index(reader)] = ArrayEquation(reader.array, reader.variables, body)
         left.remove(equation)
-        return _fuse(left, results)
+        return _fuse_elementwise(left, results)
     return left
 
 
-def _has_reduction(equation: Equation) -> bool:
-    return any(isinstance(term, Reduce) for term in walk(equation.body))
+def _has_reduction(equation: ArrayEquation) -> bool:
+    return any(isinstance(term, Reduce) for term in walk_terms(equation.body))
 
 
-def _needed(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
+def _needed_equations(equations: Sequence[Definition], results: Sequence[str]) -> list[Definition]:
     """The equations that results depend on."""
     wanted = set(results)
     found: list[Definition] = []

@@ -15,16 +15,16 @@ from typing import Final
 
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
+    ArrayEquation,
     Constant,
-    Equation,
     Load,
     Reduce,
     Select,
     Term,
-    Variable,
-    rename,
+    TermVariable,
+    rename_variables,
     substitute,
-    walk,
+    walk_terms,
 )
 
 _LEAST_USES: Final = 4
@@ -32,7 +32,7 @@ _LEAST_USES: Final = 4
 
 
 @dataclass
-class _Product:
+class _ProductFactors:
     """The factors of a product; `scalars` and `divisors` are the same for all terms."""
 
     dtype: str
@@ -56,26 +56,32 @@ class _Product:
                 (self.factors if term.free else self.scalars).append(term)
 
 
-def with_operands(equation: Equation) -> list[Equation]:
+def with_operands(equation: ArrayEquation) -> list[ArrayEquation]:
     """An equation whose sums are of products of arrays wherever that is worth it, and before it those that make these."""
     if equation.scan:
         return [equation]
-    before: list[Equation] = []
+    before: list[ArrayEquation] = []
     body = equation.body
-    for term in list(_sums(equation)):
+    for term in list(_guarded_sums(equation)):
         found = _as_arrays(equation, term, len(before))
         if found is not None:
             made, new = found
             before += made
             body = substitute(body, {term: new})
-    return [*before, Equation(equation.array, equation.variables, body)] if body != equation.body else [equation]
+    return [*before, ArrayEquation(equation.array, equation.variables, body)] if body != equation.body else [equation]
 
 
-def _sums(equation: Equation) -> Iterator[Reduce]:
+def _guarded_sums(equation: ArrayEquation) -> Iterator[Reduce]:
     """The sums of numbers that are evaluated for all elements: what a condition guards may not exist elsewhere."""
-    guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
-    inner = {t for r in walk(equation.body) if isinstance(r, Reduce) for t in walk(r.body)}
-    for term in dict.fromkeys(walk(equation.body)):
+    guarded = {
+        t
+        for s in walk_terms(equation.body)
+        if isinstance(s, Select)
+        for way in (s.then, s.otherwise)
+        for t in walk_terms(way)
+    }
+    inner = {t for r in walk_terms(equation.body) if isinstance(r, Reduce) for t in walk_terms(r.body)}
+    for term in dict.fromkeys(walk_terms(equation.body)):
         if (
             isinstance(term, Reduce)
             and term.operator == "sum"
@@ -85,16 +91,16 @@ def _sums(equation: Equation) -> Iterator[Reduce]:
             yield term
 
 
-def _as_arrays(equation: Equation, term: Reduce, count: int) -> tuple[list[Equation], Term] | None:
+def _as_arrays(equation: ArrayEquation, term: Reduce, count: int) -> tuple[list[ArrayEquation], Term] | None:
     """The arrays that a sum is to be made of, and the sum of their products; None if it stays as it is."""
-    product = _Product(term.dtype)
+    product = _ProductFactors(term.dtype)
     product.take(term.body)
     variables = [v for v in (*equation.variables, *term.variables) if v in term.body.free]
     terms = prod(v.extent for v in variables)
-    made: list[Equation] = []
+    made: list[ArrayEquation] = []
     operands: list[Term] = []
     left = list(product.factors)
-    for factor in sorted((f for f in product.factors if not _is_array(f, term.dtype)), key=lambda f: -len(f.free)):
+    for factor in sorted((f for f in product.factors if not _is_array_element(f, term.dtype)), key=lambda f: -len(f.free)):
         if factor not in left:
             continue
         own = [v for v in variables if v in factor.free]
@@ -102,31 +108,33 @@ def _as_arrays(equation: Equation, term: Reduce, count: int) -> tuple[list[Equat
             return None
         together = [f for f in left if f.free <= factor.free]
         left = [f for f in left if f not in together]
-        made.append(_array(f"{equation.array}_factor{count + len(made)}", own, _times(term.dtype, together)))
+        made.append(
+            _array_operand(f"{equation.array}_factor{count + len(made)}", own, _multiply_factors(term.dtype, together))
+        )
         operands.append(Load(term.dtype, made[-1].array, tuple(own)))
     operands = [*left, *operands]
     if len(operands) < 2 or not (made or product.scalars or product.divisors):
         return None
-    new: Term = Reduce(term.dtype, "sum", term.variables, _times(term.dtype, operands))
-    new = _times(term.dtype, [*product.scalars, new])
+    new: Term = Reduce(term.dtype, "sum", term.variables, _multiply_factors(term.dtype, operands))
+    new = _multiply_factors(term.dtype, [*product.scalars, new])
     for divisor in product.divisors:
         new = Apply(term.dtype, "/", (new, divisor))
     return made, new
 
 
-def _is_array(term: Term, dtype: str) -> bool:
+def _is_array_element(term: Term, dtype: str) -> bool:
     """Whether a factor is an element of an array, each of whose indices is one of those around."""
     if not isinstance(term, Load) or term.dtype != dtype or len(set(term.indices)) < len(term.indices):
         return False
-    return all(isinstance(index, Variable) for index in term.indices)
+    return all(isinstance(index, TermVariable) for index in term.indices)
 
 
-def _array(name: str, variables: list[Variable], body: Term) -> Equation:
-    own = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
-    return Equation(name, tuple(own.values()), rename(body, own))
+def _array_operand(name: str, variables: list[TermVariable], body: Term) -> ArrayEquation:
+    own = {v: TermVariable(v.dtype, f"{v.name}_{name}", v.extent) for v in variables}
+    return ArrayEquation(name, tuple(own.values()), rename_variables(body, own))
 
 
-def _times(dtype: str, factors: list[Term]) -> Term:
+def _multiply_factors(dtype: str, factors: list[Term]) -> Term:
     first, *others = factors
     for other in others:
         first = Apply(dtype, "*", (first, other))

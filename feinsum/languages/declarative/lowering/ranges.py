@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Final, TypeAlias
 
-from feinsum.languages.declarative.bounds import Surroundings, look
 from feinsum.languages.declarative.extents import Extent
-from feinsum.languages.declarative.lowering.folding import is_integer, limits
+from feinsum.languages.declarative.index_bounds import Surroundings, look
+from feinsum.languages.declarative.lowering.folding import integer_limits, is_integer_dtype
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
     Constant,
@@ -21,9 +21,9 @@ from feinsum.languages.declarative.lowering.terms import (
     Reduce,
     Select,
     Term,
-    Variable,
+    TermVariable,
     substitute,
-    walk,
+    walk_terms,
 )
 
 Held: TypeAlias = tuple[Term, bool]
@@ -42,9 +42,9 @@ def interval(term: Term) -> tuple[int, int] | None:
     """The least and the greatest value of an integer; None where neither its parts nor its type say."""
     if term.dtype == "bool":
         return 0, 1
-    if not is_integer(term.dtype):
+    if not is_integer_dtype(term.dtype):
         return None
-    found, bounds = _values(term), limits(term.dtype)
+    found, bounds = _values(term), integer_limits(term.dtype)
     if bounds is None or (found is not None and bounds[0] <= found[0] and found[1] <= bounds[1]):
         return found
     return bounds  # it wraps
@@ -54,7 +54,7 @@ def _values(term: Term) -> tuple[int, int] | None:
     match term:
         case Constant(value=value):
             return int(value), int(value)
-        case Variable(extent=extent) if extent > 0:
+        case TermVariable(extent=extent) if extent > 0:
             return 0, extent - 1
         case Select(then=then, otherwise=otherwise):
             a, b = interval(then), interval(otherwise)
@@ -133,14 +133,14 @@ class Facts:
 
     def wraps(self, term: Term, found: Extent) -> bool:
         """Whether the type of a term may be too narrow for its value."""
-        bounds, values = limits(term.dtype), _values(term)
+        bounds, values = integer_limits(term.dtype), _values(term)
         if bounds is None or (values is not None and bounds[0] <= values[0] and values[1] <= bounds[1]):
             return False
         return not self.proves(found, *bounds)
 
     def value(self, term: Term) -> Extent | None:
         """A name for a term that is no polynomial, and what is known of it."""
-        if self.unstable and any(isinstance(part, Load) and part.array in self.unstable for part in walk(term)):
+        if self.unstable and any(isinstance(part, Load) and part.array in self.unstable for part in walk_terms(term)):
             return self._new(interval(term))
         if term not in self.known:
             found = self._rounded(term) if isinstance(term, Apply) else None
@@ -186,7 +186,7 @@ def polynomial(term: Term, facts: Facts | None = None) -> Extent | None:
 
     :param facts: where all other integers get names; without it they are no polynomials.
     """
-    if not is_integer(term.dtype):
+    if not is_integer_dtype(term.dtype):
         return None
     found = _polynomial(term, facts)
     if facts is None or (found is not None and not facts.wraps(term, found)):
@@ -198,7 +198,7 @@ def _polynomial(term: Term, facts: Facts | None) -> Extent | None:
     match term:
         case Constant(value=value):
             return Extent.of(int(value))
-        case Variable(name=name, extent=extent) if extent > 0:
+        case TermVariable(name=name, extent=extent) if extent > 0:
             if facts is not None:
                 facts.ranges[name] = extent
             return Extent.of(name)
@@ -248,7 +248,7 @@ def _choice_in(term: Term) -> tuple[Term, tuple[tuple[Term, Held], ...]] | None:
     """A choice that an integer is computed from, outside of what binds indices, and the condition of each of its ways."""
     if isinstance(term, Select):
         return term, ((term.then, (term.condition, True)), (term.otherwise, (term.condition, False)))
-    if not isinstance(term, Apply) or not is_integer(term.dtype):
+    if not isinstance(term, Apply) or not is_integer_dtype(term.dtype):
         return None
     if term.function in ("min", "max"):
         a, b = term.arguments
@@ -261,24 +261,24 @@ def _cases(held: Sequence[Held]) -> list[list[Held]]:
     """Conjunctions of comparisons, one of which holds; none where the conditions contradict each other."""
     cases: list[list[Held]] = [[]]
     for condition, wanted in held:
-        ways = _ways(condition, wanted)
+        ways = _condition_ways(condition, wanted)
         if len(cases) * len(ways) <= _MOST_CASES:
             cases = [case + way for case in cases for way in ways]
     return cases
 
 
-def _ways(condition: Term, wanted: bool) -> list[list[Held]]:
+def _condition_ways(condition: Term, wanted: bool) -> list[list[Held]]:
     """The conjunctions of comparisons in which a condition holds, or does not."""
     match condition:
         case Constant(value=value):
             return [[]] if bool(value) == wanted else []
         case Apply(function="not", arguments=(inner,)):
-            return _ways(inner, not wanted)
+            return _condition_ways(inner, not wanted)
         case Select(condition=first, then=then, otherwise=otherwise):
-            ways = [a + b for a in _ways(first, True) for b in _ways(then, wanted)]
-            ways += [a + b for a in _ways(first, False) for b in _ways(otherwise, wanted)]
+            ways = [a + b for a in _condition_ways(first, True) for b in _condition_ways(then, wanted)]
+            ways += [a + b for a in _condition_ways(first, False) for b in _condition_ways(otherwise, wanted)]
             return ways if len(ways) <= _MOST_CASES else [[]]
-        case Apply(function="==" | "!=" as function, arguments=(left, _) as both) if is_integer(left.dtype):
+        case Apply(function="==" | "!=" as function, arguments=(left, _) as both) if is_integer_dtype(left.dtype):
             if (function == "==") != wanted:
                 return [[(Apply("bool", sign, both), True)] for sign in ("<", ">")]
     return [[(condition, wanted)]]

@@ -12,23 +12,23 @@ from math import prod
 from typing import Any, Final, TypeAlias
 
 from feinsum.languages.declarative.forms import SCALARS, numpy_type
-from feinsum.languages.declarative.lowering.finishing import Finish
-from feinsum.languages.declarative.lowering.folding import INDEX, fold, integer
-from feinsum.languages.declarative.lowering.loops import LoopScope
+from feinsum.languages.declarative.lowering.folding import INDEX, constant_index, fold
 from feinsum.languages.declarative.lowering.normal import Definition
 from feinsum.languages.declarative.lowering.operands import with_operands
+from feinsum.languages.declarative.lowering.sum_functions import SumFunction
+from feinsum.languages.declarative.lowering.tensor_loops import LoopScope
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
+    ArrayEquation,
     Constant,
-    Equation,
     Load,
     Reduce,
     Select,
     Term,
-    Variable,
-    rename,
+    TermVariable,
+    rename_variables,
     substitute,
-    walk,
+    walk_terms,
 )
 from feinsum.languages.declarative.lowering.threads import ThreadScope
 from feinsum.languages.declarative.lowering.tiles import TileScope
@@ -55,13 +55,13 @@ class EinsumStep:
     array: str
     subscripts: str
     operands: tuple[str, ...]
-    equation: Equation
+    equation: ArrayEquation
     lengths: Mapping[str, int]
     epilogue: str = ""
     read: tuple[tuple[str, str, str], ...] = ()
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes."""
         return (self.equation,)
 
@@ -74,7 +74,7 @@ class RowStep:
     """
 
     lead: int
-    equations: tuple[Equation, ...]
+    equations: tuple[ArrayEquation, ...]
     kept: frozenset[str]
 
     @property
@@ -87,10 +87,10 @@ class RowStep:
 class FlatStep:
     """An equation each of whose elements one work-item computes."""
 
-    equation: Equation
+    equation: ArrayEquation
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes."""
         return (self.equation,)
 
@@ -99,10 +99,10 @@ class FlatStep:
 class ScanStep:
     """An equation with a running reduction: of blocks, of what these add up to, and of both together."""
 
-    equation: Equation
+    equation: ArrayEquation
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes."""
         return (self.equation,)
 
@@ -114,7 +114,7 @@ class ThreadStep:
     scope: ThreadScope
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes is said by no equation."""
         return ()
 
@@ -126,7 +126,7 @@ class TileStep:
     scope: TileScope
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes is said by no equation."""
         return ()
 
@@ -139,7 +139,7 @@ class LoopStep:
     steps: tuple[Step, ...]
 
     @property
-    def equations(self) -> tuple[Equation, ...]:
+    def equations(self) -> tuple[ArrayEquation, ...]:
         """What it computes."""
         return tuple(equation for step in self.steps for equation in step.equations)
 
@@ -156,56 +156,67 @@ def partition(
     :param plain: whether each equation has a step of its own, as simple as it can be.
     """
     if plain:
-        return [_alone(e, einsums=False, plain=True) or FlatStep(e) for e in equations]  # type: ignore[arg-type]
+        return [_single_equation_step(e, einsums=False, plain=True) or FlatStep(e) for e in equations]  # type: ignore[arg-type]
     staged: list[Definition] = []
     for equation in equations:
-        if not isinstance(equation, Equation) or 0 in equation.shape:
+        if not isinstance(equation, ArrayEquation) or 0 in equation.shape:
             staged.append(equation)
         else:
             parts = [part for one in with_operands(equation) for part in _split_einsum(one)] if einsums else [equation]
             parts = [one for part in parts for one in _split_rows(part, einsums)]
-            staged += [stage for part in parts for stage in _stages(part)]
+            staged += [stage for part in parts for stage in _stages_of_reduction(part)]
     steps: list[Step] = []
-    row: list[Equation] = []
+    row: list[ArrayEquation] = []
     lead = 0
     for equation in staged:
-        step = _alone(equation, einsums)
-        if isinstance(equation, Equation) and step is None and row and (new := _joined(row, lead, equation)) is not None:
+        step = _single_equation_step(equation, einsums)
+        if (
+            isinstance(equation, ArrayEquation)
+            and step is None
+            and row
+            and (new := _row_depth(row, lead, equation)) is not None
+        ):
             row.append(equation)
             lead = new
             continue
         if row:
-            steps.append(_rows(row, lead, staged, results))
+            steps.append(_shared_step(row, lead, staged, results))
             row = []
         if step is not None:
             steps.append(step)
-        elif isinstance(equation, Equation):
+        elif isinstance(equation, ArrayEquation):
             row, lead = [equation], _own_lead(equation)
     if row:
-        steps.append(_rows(row, lead, staged, results))
+        steps.append(_shared_step(row, lead, staged, results))
     return steps
 
 
-def find_finished(equation: Equation) -> EinsumStep | None:
+def find_finished(equation: ArrayEquation) -> EinsumStep | None:
     """An equation as an einsum, with the function that is applied to it entry by entry."""
     bare = find_einsum(equation)
     if bare is not None or equation.scan:
         return bare
-    guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
-    sums = [t for t in walk(equation.body) if isinstance(t, Reduce)]
+    guarded = {
+        t
+        for s in walk_terms(equation.body)
+        if isinstance(s, Select)
+        for way in (s.then, s.otherwise)
+        for t in walk_terms(way)
+    }
+    sums = [t for t in walk_terms(equation.body) if isinstance(t, Reduce)]
     if len(sums) != 1 or sums[0].dtype != equation.dtype or (sums[0] in guarded):
         return None
-    inner = find_einsum(Equation(equation.array, equation.variables, sums[0]))
+    inner = find_einsum(ArrayEquation(equation.array, equation.variables, sums[0]))
     if inner is None:
         return None
-    finish = Finish(sums[0], dict(zip(equation.variables, _LETTERS, strict=False)))
+    finish = SumFunction(sums[0], dict(zip(equation.variables, _LETTERS, strict=False)))
     text = finish.text(equation.body)
     if text is None or len(text) > _LONGEST_TEXT:
         return None
     return replace(inner, equation=equation, epilogue=text, read=finish.read)
 
 
-def in_order(
+def steps_in_order(
     steps: Sequence[Step], kernels: Sequence[Any], names: Mapping[str, str]
 ) -> Iterator[tuple[Step, Any, Mapping[str, str]]]:
     """Steps in the order in which they run, rounds one after the other, with their kernels.
@@ -216,7 +227,7 @@ def in_order(
     for step, own in zip(steps, kernels, strict=True):
         if isinstance(step, LoopStep):
             for called in step.scope.rounds(names):
-                yield from in_order(step.steps, own, called)
+                yield from steps_in_order(step.steps, own, called)
         else:
             yield step, own, names
 
@@ -228,7 +239,7 @@ def flattened(steps: Sequence[Step]) -> Iterator[Step]:
         yield from flattened(step.steps) if isinstance(step, LoopStep) else ()
 
 
-def _alone(equation: Definition, einsums: bool, *, plain: bool = False) -> Step | None:
+def _single_equation_step(equation: Definition, einsums: bool, *, plain: bool = False) -> Step | None:
     """The step of an equation that shares no kernel with others."""
     if isinstance(equation, LoopScope):
         steps = partition(equation.body, equation.arrays, einsums=einsums, plain=plain)
@@ -247,12 +258,12 @@ def _alone(equation: Definition, einsums: bool, *, plain: bool = False) -> Step 
 # einsums
 
 
-def find_einsum(equation: Equation) -> EinsumStep | None:
+def find_einsum(equation: ArrayEquation) -> EinsumStep | None:
     """The einsum that an equation is: a sum of a product of two arrays or more, each at indices and no index twice."""
     body = equation.body
     if not isinstance(body, Reduce) or body.operator != "sum" or body.dtype not in ("f32", "f64"):
         return None
-    factors = _factors(body.body)
+    factors = _product_factors(body.body)
     if len(factors) < 2 or any(not isinstance(f, Load) or f.dtype != body.dtype for f in factors):
         return None
     letters: dict[Term, str] = {}
@@ -269,43 +280,51 @@ def find_einsum(equation: Equation) -> EinsumStep | None:
     if any(letter not in "".join(inputs) for letter in letters.values()) or 0 in (v.extent for v in letters):  # type: ignore[union-attr]
         return None
     operands = tuple(f.array for f in factors if isinstance(f, Load))
-    lengths = {letter: v.extent for v, letter in letters.items() if isinstance(v, Variable)}
+    lengths = {letter: v.extent for v, letter in letters.items() if isinstance(v, TermVariable)}
     return EinsumStep(equation.array, f"{','.join(inputs)}->{output}", operands, equation, lengths)
 
 
-def _factors(term: Term) -> list[Term]:
+def _product_factors(term: Term) -> list[Term]:
     if isinstance(term, Apply) and term.function == "*":
-        return [factor for argument in term.arguments for factor in _factors(argument)]
+        return [factor for argument in term.arguments for factor in _product_factors(argument)]
     return [term]
 
 
-def _split_einsum(equation: Equation) -> list[Equation]:
+def _split_einsum(equation: ArrayEquation) -> list[ArrayEquation]:
     """An equation with an einsum in it as the einsum, and the function of it."""
     if find_finished(equation) is not None or equation.scan:
         return [equation]
-    return _split(equation, "sum", lambda one: find_einsum(one) is not None)
+    return _split_reductions(equation, "sum", lambda one: find_einsum(one) is not None)
 
 
-def _split(equation: Equation, word: str, wanted: Callable[[Equation], bool], number: int = 0) -> list[Equation]:
+def _split_reductions(
+    equation: ArrayEquation, word: str, wanted: Callable[[ArrayEquation], bool], number: int = 0
+) -> list[ArrayEquation]:
     """An equation with the wanted ones of its reductions as equations before it."""
-    guarded = {t for s in walk(equation.body) if isinstance(s, Select) for way in (s.then, s.otherwise) for t in walk(way)}
-    for term in walk(equation.body):
+    guarded = {
+        t
+        for s in walk_terms(equation.body)
+        if isinstance(s, Select)
+        for way in (s.then, s.otherwise)
+        for t in walk_terms(way)
+    }
+    for term in walk_terms(equation.body):
         if not isinstance(term, Reduce) or term in guarded or not term.free <= set(equation.variables):
             continue
         name = f"{equation.array}_{word}{number}"
-        if wanted(Equation(name, equation.variables, term)):
-            own = {v: Variable(v.dtype, f"{v.name}_{name}", v.extent) for v in equation.variables}
-            before = Equation(name, tuple(own.values()), rename(term, own))
+        if wanted(ArrayEquation(name, equation.variables, term)):
+            own = {v: TermVariable(v.dtype, f"{v.name}_{name}", v.extent) for v in equation.variables}
+            before = ArrayEquation(name, tuple(own.values()), rename_variables(term, own))
             load = Load(term.dtype, name, equation.variables)
-            rest = Equation(equation.array, equation.variables, substitute(equation.body, {term: load}))
-            return [before, *_split(rest, word, wanted, number + 1)]
+            rest = ArrayEquation(equation.array, equation.variables, substitute(equation.body, {term: load}))
+            return [before, *_split_reductions(rest, word, wanted, number + 1)]
     return [equation]
 
 
 # reductions in two stages
 
 
-def _stages(equation: Equation) -> list[Equation]:
+def _stages_of_reduction(equation: ArrayEquation) -> list[ArrayEquation]:
     """A reduction of many to few as one of parts, and one of these."""
     body = equation.body
     if not isinstance(body, Reduce) or body.operator.startswith("arg") or find_einsum(equation) is not None:
@@ -318,23 +337,26 @@ def _stages(equation: Equation) -> list[Equation]:
     parts = -(-first.extent // length)
     if parts < 2:
         return [equation]
-    part = Variable(INDEX, f"{first.name}_part", parts)
-    step = Variable(INDEX, f"{first.name}_step", length)
-    place = fold(Apply(INDEX, "+", (fold(Apply(INDEX, "*", (part, integer(length)))), step)))
+    part = TermVariable(INDEX, f"{first.name}_part", parts)
+    step = TermVariable(INDEX, f"{first.name}_step", length)
+    place = fold(Apply(INDEX, "+", (fold(Apply(INDEX, "*", (part, constant_index(length)))), step)))
     inside = substitute(body.body, {first: place})
     if parts * length != first.extent:
-        exists = Apply("bool", "<", (place, integer(first.extent)))
-        inside = Select(inside.dtype, exists, inside, _neutral(body))
+        exists = Apply("bool", "<", (place, constant_index(first.extent)))
+        inside = Select(inside.dtype, exists, inside, _neutral_element(body))
     name = f"{equation.array}_parts"
-    own = {v: Variable(v.dtype, f"{v.name}_parts", v.extent) for v in equation.variables}
+    own = {v: TermVariable(v.dtype, f"{v.name}_parts", v.extent) for v in equation.variables}
     partial = Reduce(body.dtype, body.operator, (step, *rest), inside)
-    first_stage = Equation(name, (*own.values(), part), rename(partial, own))
-    last = Variable(INDEX, f"{first.name}_last", parts)
+    first_stage = ArrayEquation(name, (*own.values(), part), rename_variables(partial, own))
+    last = TermVariable(INDEX, f"{first.name}_last", parts)
     load = Load(body.dtype, name, (*equation.variables, last))
-    return [first_stage, Equation(equation.array, equation.variables, Reduce(body.dtype, body.operator, (last,), load))]
+    return [
+        first_stage,
+        ArrayEquation(equation.array, equation.variables, Reduce(body.dtype, body.operator, (last,), load)),
+    ]
 
 
-def _neutral(body: Reduce) -> Constant:
+def _neutral_element(body: Reduce) -> Constant:
     from feinsum.languages.declarative.forms import REDUCTIONS
 
     value = REDUCTIONS[body.operator].neutral
@@ -349,26 +371,26 @@ def _neutral(body: Reduce) -> Constant:
 # rows
 
 
-def _split_rows(equation: Equation, einsums: bool) -> list[Equation]:
+def _split_rows(equation: ArrayEquation, einsums: bool) -> list[ArrayEquation]:
     """A function of reductions along rows as these and the function, as a row's kernel takes them one after the other."""
     if isinstance(equation.body, Reduce) or equation.scan or (einsums and find_finished(equation) is not None):
         return [equation]
-    return _split(equation, "row", _along_rows)
+    return _split_reductions(equation, "row", _along_rows)
 
 
-def _own_lead(equation: Equation) -> int:
+def _own_lead(equation: ArrayEquation) -> int:
     """The number of an equation's variables that name its row: all of a reduction's, all but the last otherwise."""
-    has = any(isinstance(t, Reduce) for t in walk(equation.body))
+    has = any(isinstance(t, Reduce) for t in walk_terms(equation.body))
     return len(equation.variables) if has else max(len(equation.variables) - 1, 0)
 
 
-def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | None:
+def _row_depth(row: Sequence[ArrayEquation], lead: int, equation: ArrayEquation) -> int | None:
     """The number of variables that name the row if an equation joins others; None if it cannot."""
     names = {e.array: e for e in row}
     if len(equation.variables) > lead:  # or it makes one number of each row
         lead = min(lead, _own_lead(equation))
-    loads = [t for t in walk(equation.body) if isinstance(t, Load) and t.array in names]
-    if not loads and not _beside(row, lead, equation):
+    loads = [t for t in walk_terms(equation.body) if isinstance(t, Load) and t.array in names]
+    if not loads and not _shares_operands(row, lead, equation):
         return None
     for load in loads:
         same = 0
@@ -378,7 +400,7 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
             same += 1
         lead = min(lead, same)
     shapes = {e.shape[:lead] for e in (*row, equation)}
-    if len(shapes) > 1 or not any(isinstance(t, Reduce) for e in (*row, equation) for t in walk(e.body)):
+    if len(shapes) > 1 or not any(isinstance(t, Reduce) for e in (*row, equation) for t in walk_terms(e.body)):
         return None
     if prod(equation.shape[:lead]) < _FEW_ROWS // 16 and prod(equation.shape[lead:]) > _LONG // 4:
         return None
@@ -388,22 +410,22 @@ def _joined(row: Sequence[Equation], lead: int, equation: Equation) -> int | Non
     return lead if kept <= _ROW_BYTES and _inner_rank(row, equation, lead) else None
 
 
-def _beside(row: Sequence[Equation], lead: int, equation: Equation) -> bool:
+def _shares_operands(row: Sequence[ArrayEquation], lead: int, equation: ArrayEquation) -> bool:
     """Whether an equation reduces the same rows of the same arrays as one before it, though it takes nothing from it."""
     along = len(equation.variables) == lead and _along_rows(equation)
     return along and any(_along_rows(e) and len(e.variables) == lead and e.reads & equation.reads for e in row)
 
 
-def _inner_rank(row: Sequence[Equation], equation: Equation, lead: int) -> bool:
+def _inner_rank(row: Sequence[ArrayEquation], equation: ArrayEquation, lead: int) -> bool:
     """Whether none is a reduction in each of the elements of a row, which asks for another spread of the work."""
     return not any(
         isinstance(t, Reduce) and e.variables[lead:] and t.free & set(e.variables[lead:])
         for e in (*row, equation)
-        for t in walk(e.body)
+        for t in walk_terms(e.body)
     )
 
 
-def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Definition], results: Sequence[str]) -> Step:
+def _shared_step(row: Sequence[ArrayEquation], lead: int, all_: Sequence[Definition], results: Sequence[str]) -> Step:
     """The step of equations that share a kernel, or of one that is alone."""
     if len(row) == 1 and not _along_rows(row[0]):
         return FlatStep(row[0])
@@ -412,11 +434,13 @@ def _rows(row: Sequence[Equation], lead: int, all_: Sequence[Definition], result
     return RowStep(lead, tuple(row), frozenset(own & outside))
 
 
-def _along_rows(equation: Equation) -> bool:
+def _along_rows(equation: ArrayEquation) -> bool:
     """Whether a reduction is at the top, and goes along the last axes of all that it reads, which are long."""
     body = equation.body
     if not isinstance(body, Reduce) or prod(v.extent for v in body.variables) < _SHORT:
         return False
     last = body.variables[-1]
-    read = [t.indices for t in walk(body.body) if isinstance(t, Load) and any(last in index.free for index in t.indices)]
+    read = [
+        t.indices for t in walk_terms(body.body) if isinstance(t, Load) and any(last in index.free for index in t.indices)
+    ]
     return bool(read) and all(last in own.free and not any(last in i.free for i in outer) for *outer, own in read)

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
-class _Term:
+class _TermBase:
     dtype: str
 
     @cached_property
-    def free(self) -> frozenset[Variable]:
+    def free(self) -> frozenset[TermVariable]:
         """Variables that are not bound in here."""
-        found = frozenset().union(*(child.free for child in children(self)))
+        found = frozenset().union(*(child.free for child in subterms(self)))
         return found - frozenset(bound(self))  # type: ignore[arg-type]
 
     def __hash__(self) -> int:
@@ -34,98 +34,98 @@ class _Term:
 
 
 @dataclass(frozen=True)
-class Constant(_Term):
+class Constant(_TermBase):
     """A number."""
 
     value: Any
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Variable(_Term):
+class TermVariable(_TermBase):
     """An index that runs from 0 below `extent`, or the state of a loop, whose extent is 0."""
 
     name: str
     extent: int = 0
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
     @property
-    def free(self) -> frozenset[Variable]:
+    def free(self) -> frozenset[TermVariable]:
         return frozenset((self,))
 
 
 @dataclass(frozen=True)
-class Load(_Term):
+class Load(_TermBase):
     """An element of an array."""
 
     array: str
     indices: tuple[Term, ...]
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Apply(_Term):
+class Apply(_TermBase):
     """An operator or a function of numbers; ``cast`` converts to `dtype`."""
 
     function: str
     arguments: tuple[Term, ...]
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Select(_Term):
+class Select(_TermBase):
     """One of two terms; the other is not evaluated."""
 
     condition: Term
     then: Term
     otherwise: Term
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Reduce(_Term):
+class Reduce(_TermBase):
     """A term for all values of variables, brought together."""
 
     operator: str
-    variables: tuple[Variable, ...]
+    variables: tuple[TermVariable, ...]
     body: Term
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Iterate(_Term):
+class Iterate(_TermBase):
     """A loop: states begin as `first`, and become `following` for `count` times, or as long as `going` holds.
 
     :ivar index: the number of the round, where there is a count.
     """
 
-    states: tuple[Variable, ...]
+    states: tuple[TermVariable, ...]
     first: tuple[Term, ...]
     following: tuple[Term, ...]
     going: Term | None = None
-    index: Variable | None = None
+    index: TermVariable | None = None
     count: Term | None = None
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
 @dataclass(frozen=True)
-class Part(_Term):
+class LoopState(_TermBase):
     """One of the states that a loop ends with."""
 
     loop: Iterate
     number: int
-    __hash__ = _Term.__hash__
+    __hash__ = _TermBase.__hash__
 
 
-Term: TypeAlias = Constant | Variable | Load | Apply | Select | Reduce | Iterate | Part
+Term: TypeAlias = Constant | TermVariable | Load | Apply | Select | Reduce | Iterate | LoopState
 
 
 @dataclass(frozen=True)
-class Equation:
+class ArrayEquation:
     """The elements of an array; `scan` is the operator of a running reduction along the last variable."""
 
     array: str
-    variables: tuple[Variable, ...]
+    variables: tuple[TermVariable, ...]
     body: Term
     scan: str = ""
 
@@ -147,10 +147,10 @@ class Equation:
     @property
     def reads(self) -> frozenset[str]:
         """The arrays that it reads."""
-        return frozenset(term.array for term in walk(self.body) if isinstance(term, Load))
+        return frozenset(term.array for term in walk_terms(self.body) if isinstance(term, Load))
 
 
-def bound(term: Term) -> tuple[Variable, ...]:
+def bound(term: Term) -> tuple[TermVariable, ...]:
     """The variables that a term binds in what is below it."""
     if isinstance(term, Reduce):
         return term.variables
@@ -159,17 +159,17 @@ def bound(term: Term) -> tuple[Variable, ...]:
     return ()
 
 
-def children(term: Any) -> Iterator[Any]:
+def subterms(term: Any) -> Iterator[Any]:
     """The terms right below a term."""
     for part in fields(term):
         value = getattr(term, part.name)
-        if isinstance(value, _Term):
+        if isinstance(value, _TermBase):
             yield value
         elif isinstance(value, tuple):
-            yield from (entry for entry in value if isinstance(entry, _Term))
+            yield from (entry for entry in value if isinstance(entry, _TermBase))
 
 
-def walk(term: Term) -> Iterator[Term]:
+def walk_terms(term: Term) -> Iterator[Term]:
     """A term and all below it, each once."""
     seen: set[Term] = set()
     pending = [term]
@@ -178,17 +178,17 @@ def walk(term: Term) -> Iterator[Term]:
         if one not in seen:
             seen.add(one)
             yield one
-            pending += children(one)
+            pending += subterms(one)
 
 
-def rebuild(term: Term, change: Callable[[Term], Term]) -> Term:
+def rebuild_term(term: Term, change: Callable[[Term], Term]) -> Term:
     """A term with its children changed."""
     changes: dict[str, Any] = {}
     for part in fields(term):
         value = getattr(term, part.name)
-        if isinstance(value, _Term):
+        if isinstance(value, _TermBase):
             changes[part.name] = change(value)  # type: ignore[arg-type]
-        elif isinstance(value, tuple) and value and all(isinstance(entry, _Term) for entry in value):
+        elif isinstance(value, tuple) and value and all(isinstance(entry, _TermBase) for entry in value):
             changes[part.name] = tuple(map(change, value))
     if all(changes[name] == getattr(term, name) for name in changes):
         return term
@@ -201,13 +201,13 @@ def substitute(term: Term, values: Mapping[Term, Term]) -> Term:
 
     def change(one: Term) -> Term:
         if one not in memo:
-            memo[one] = rebuild(one, change)
+            memo[one] = rebuild_term(one, change)
         return memo[one]
 
     return change(term)
 
 
-def rename(term: Term, names: Mapping[Variable, Variable]) -> Term:
+def rename_variables(term: Term, names: Mapping[TermVariable, TermVariable]) -> Term:
     """A term with other variables."""
     values: dict[Term, Term] = {old: new for old, new in names.items()}  # noqa: C416  for the types
     return substitute(term, values)

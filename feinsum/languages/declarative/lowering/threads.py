@@ -11,11 +11,11 @@ from typing import Final, TypeAlias
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import SCALARS
-from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer
-from feinsum.languages.declarative.lowering.terms import Apply, Constant, Load, Term, Variable, walk
-from feinsum.languages.declarative.lowering.unfolding_base import Tensor, number
+from feinsum.languages.declarative.lowering.folding import INDEX, cast, constant_index, fold
+from feinsum.languages.declarative.lowering.terms import Apply, Constant, Load, Term, TermVariable, walk_terms
+from feinsum.languages.declarative.lowering.unfolding_base import TensorExpression, number_tensor
 from feinsum.languages.declarative.lowering.unfolding_forms import UnfoldingForms
-from feinsum.languages.declarative.syntax import Block, Call, Form, Let
+from feinsum.languages.declarative.syntax import DeclarativeCall, FormCall, Let, StatementBlock
 from feinsum.languages.declarative.types import ANY_FLOAT
 
 _UNROLLED: Final = 16
@@ -23,7 +23,7 @@ _UNROLLED: Final = 16
 
 
 @dataclass(frozen=True)
-class Memory:
+class ThreadArray:
     """An array that a scope changes: one that it shares, one of the group, or one of each work-item."""
 
     array: str
@@ -47,7 +47,7 @@ class Store:
 class Evaluate:
     """A name for a number, which is what it was when the statement was met."""
 
-    variable: Variable
+    variable: TermVariable
     value: Term
 
 
@@ -60,20 +60,20 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class RepeatStatement:
     """Statements for every value of an index below a bound."""
 
-    index: Variable
+    index: TermVariable
     count: Term
     body: tuple[Statement, ...]
 
 
 @dataclass(frozen=True)
-class Barrier:
+class GroupBarrier:
     """All work-items meet."""
 
 
-Statement: TypeAlias = Store | Evaluate | Guard | Repeat | Barrier
+Statement: TypeAlias = Store | Evaluate | Guard | RepeatStatement | GroupBarrier
 
 
 @dataclass(frozen=True)
@@ -83,8 +83,8 @@ class ThreadScope:
     It stands among equations, and has what these have.
     """
 
-    thread: Variable
-    memory: tuple[Memory, ...]
+    thread: TermVariable
+    memory: tuple[ThreadArray, ...]
     body: tuple[Statement, ...]
     scan: str = "thread"
 
@@ -97,11 +97,11 @@ class ThreadScope:
     def reads(self) -> frozenset[str]:
         """The arrays that it reads and did not make."""
         own = {m.array for m in self.memory}
-        loads = {t.array for term in _terms(self.body) for t in walk(term) if isinstance(t, Load)}
+        loads = {t.array for term in _terms_of_body(self.body) for t in walk_terms(term) if isinstance(t, Load)}
         return frozenset((loads | {m.begins for m in self.memory if m.begins}) - own)
 
 
-def _terms(body: tuple[Statement, ...]) -> list[Term]:
+def _terms_of_body(body: tuple[Statement, ...]) -> list[Term]:
     found: list[Term] = []
     for statement in body:
         match statement:
@@ -110,34 +110,34 @@ def _terms(body: tuple[Statement, ...]) -> list[Term]:
             case Evaluate(value=value):
                 found.append(value)
             case Guard(condition=condition, body=inner):
-                found += [condition, *_terms(inner)]
-            case Repeat(count=count, body=inner):
-                found += [count, *_terms(inner)]
+                found += [condition, *_terms_of_body(inner)]
+            case RepeatStatement(count=count, body=inner):
+                found += [count, *_terms_of_body(inner)]
     return found
 
 
 class UnfoldingThreads(UnfoldingForms):
     """Unfolds thread scopes."""
 
-    def thread_scope(self, node: Form) -> ThreadScope:
+    def thread_scope(self, node: FormCall) -> ThreadScope:
         """A scope; what it shares is redeclared."""
         threads = node.argument("threads") or next(a.value for a in node.arguments if a.name != "shared")
-        thread = Variable(INDEX, self.fresh(node.binder[0].name), self.length(threads))
-        self._memory: list[Memory] = []
+        thread = TermVariable(INDEX, self.fresh(node.binder[0].name), self.length(threads))
+        self._memory: list[ThreadArray] = []
         shared = [self._share(name) for name in syntax.shared_names(node)]
         with self.inside():
             for name, tensor in zip(syntax.shared_names(node), shared, strict=True):
                 self.names[name] = tensor
             self._shared = shared
-            self.names[node.binder[0].name] = number(thread)
+            self.names[node.binder[0].name] = number_tensor(thread)
             body = self._statements(node.body)
         for name, tensor in zip(syntax.shared_names(node), shared, strict=True):
             self.names[name] = tensor
         self.unstable = frozenset()
         return ThreadScope(thread, tuple(self._memory), body)
 
-    def _share(self, name: str) -> Tensor:
-        value: Tensor = self.names[name]
+    def _share(self, name: str) -> TensorExpression:
+        value: TensorExpression = self.names[name]
         variables = self.variables(["i"] * len(value.shape), value.shape)
         body = value.at(*variables)
         begins = ""
@@ -146,14 +146,14 @@ class UnfoldingThreads(UnfoldingForms):
             begins = begins or self.array(name, variables, body)
         dtype = value.dtype if value.dtype != ANY_FLOAT else "f64"
         self.empty.discard(name)
-        return self._remember(Memory(self.fresh(name), "shared", value.shape, dtype, begins))
+        return self._remember(ThreadArray(self.fresh(name), "shared", value.shape, dtype, begins))
 
-    def _remember(self, memory: Memory) -> Tensor:
+    def _remember(self, memory: ThreadArray) -> TensorExpression:
         self._memory.append(memory)
         self.unstable |= {memory.array}
-        return Tensor(memory.shape, memory.dtype, lambda *indices: Load(memory.dtype, memory.array, indices))
+        return TensorExpression(memory.shape, memory.dtype, lambda *indices: Load(memory.dtype, memory.array, indices))
 
-    def _statements(self, block: Block) -> tuple[Statement, ...]:
+    def _statements(self, block: StatementBlock) -> tuple[Statement, ...]:
         found: list[Statement] = []
         for node in block.statements:
             match node:
@@ -161,14 +161,14 @@ class UnfoldingThreads(UnfoldingForms):
                     found += self._let_in_thread(node)
                 case syntax.Assignment():
                     found.append(self._store(node))
-                case syntax.Guarded():
+                case syntax.GuardedBlock():
                     condition = self.evaluate(node.condition).at()
                     with self.inside(), self.where(condition, True):
                         found.append(Guard(condition, self._statements(node.body)))
-                case Form():
+                case FormCall():
                     found += self._repeat(node)
-                case Call():
-                    found.append(Barrier())
+                case DeclarativeCall():
+                    found.append(GroupBarrier())
         return tuple(found)
 
     def _let_in_thread(self, node: Let) -> list[Statement]:
@@ -176,21 +176,21 @@ class UnfoldingThreads(UnfoldingForms):
         if isinstance(node.value, syntax.TensorType):
             shape = tuple(self.length(extent) for extent in node.value.extents)
             word = node.value.dtype or "f64"
-            memory = Memory(self.fresh(node.name), node.value.memory, shape, self.types.get(word, word))
+            memory = ThreadArray(self.fresh(node.name), node.value.memory, shape, self.types.get(word, word))
             if memory.dtype not in SCALARS:
                 raise self.refuse(node, f"{memory.dtype} is the type of no argument")
             self.names[node.name] = self._remember(memory)
             return []
         value = self.let(node)
-        if value.shape or not any(isinstance(t, Load) for t in walk(value.at())):
+        if value.shape or not any(isinstance(t, Load) for t in walk_terms(value.at())):
             self.names[node.name] = value
             return []
         term = value.at()
-        variable = Variable(term.dtype, self.fresh(node.name))
-        self.names[node.name] = number(variable)
+        variable = TermVariable(term.dtype, self.fresh(node.name))
+        self.names[node.name] = number_tensor(variable)
         return [Evaluate(variable, term)]
 
-    def element_of(self, node: syntax.Member) -> Tensor:
+    def element_of(self, node: syntax.Member) -> TensorExpression:
         """``shared.0``."""
         return self._shared[node.number]
 
@@ -198,7 +198,7 @@ class UnfoldingThreads(UnfoldingForms):
         target = node.target
         assert isinstance(target, syntax.Element)
         base = self.evaluate(target.base)
-        zeros = base.at(*(integer(0) for _ in base.shape))
+        zeros = base.at(*(constant_index(0) for _ in base.shape))
         assert isinstance(zeros, Load)
         indices = [self.evaluate(index).at() for index in target.indices]
         for index, length, written in zip(indices, base.shape, target.indices, strict=True):
@@ -206,7 +206,7 @@ class UnfoldingThreads(UnfoldingForms):
                 raise self.outside(node, length, index, written)
         return Store(zeros.array, tuple(indices), cast(self.evaluate(node.value).at(), base.dtype))
 
-    def _repeat(self, node: Form) -> list[Statement]:
+    def _repeat(self, node: FormCall) -> list[Statement]:
         begin, end = node.argument("begin"), node.argument("end")
         assert end is not None
         first = 0 if begin is None else self.length(begin)
@@ -216,12 +216,12 @@ class UnfoldingThreads(UnfoldingForms):
             found: list[Statement] = []
             for round_ in range(first, int(bound.value)):
                 with self.inside():
-                    self.names[name] = number(integer(round_))
+                    self.names[name] = number_tensor(constant_index(round_))
                     found += self._statements(node.body)
             return found
         if not isinstance(bound, Constant):
             raise self.refuse(node, "a loop whose length differs between threads is not lowered")
-        index = Variable(INDEX, self.fresh(name), int(bound.value) - first)
+        index = TermVariable(INDEX, self.fresh(name), int(bound.value) - first)
         with self.inside():
-            self.names[name] = number(fold(Apply(INDEX, "+", (index, integer(first)))))
-            return [Repeat(index, integer(index.extent), self._statements(node.body))]
+            self.names[name] = number_tensor(fold(Apply(INDEX, "+", (index, constant_index(first)))))
+            return [RepeatStatement(index, constant_index(index.extent), self._statements(node.body))]

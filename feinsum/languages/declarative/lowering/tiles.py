@@ -15,21 +15,21 @@ from math import prod
 from typing import Final, TypeAlias
 
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.lowering.folding import INDEX, cast, fold, integer
+from feinsum.languages.declarative.lowering.folding import INDEX, cast, constant_index, fold
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
-    Equation,
+    ArrayEquation,
     Iterate,
     Load,
     Reduce,
     Term,
-    Variable,
+    TermVariable,
     substitute,
-    walk,
+    walk_terms,
 )
 from feinsum.languages.declarative.lowering.threads import UnfoldingThreads
-from feinsum.languages.declarative.lowering.unfolding_base import CONCRETE, Tensor, casting
-from feinsum.languages.declarative.syntax import Form, Let
+from feinsum.languages.declarative.lowering.unfolding_base import CONCRETE, TensorExpression, casting
+from feinsum.languages.declarative.syntax import FormCall, Let
 from feinsum.languages.declarative.types import ANY_INT, promote
 
 _MOST_ELEMENTS: Final = 1 << 16
@@ -37,7 +37,7 @@ _MOST_ELEMENTS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Tile:
+class ScopeTile:
     """Memory of a work-group, or where `own`, of those who compute its elements."""
 
     array: str
@@ -50,8 +50,8 @@ class Tile:
 class Fill:
     """The elements of a tile."""
 
-    tile: Tile
-    variables: tuple[Variable, ...]
+    tile: ScopeTile
+    variables: tuple[TermVariable, ...]
     body: Term
 
 
@@ -59,9 +59,9 @@ class Fill:
 class Rounds:
     """A loop that carries a tile: fills and the next state of each element, for every value of an index."""
 
-    index: Variable
-    state: Tile
-    variables: tuple[Variable, ...]
+    index: TermVariable
+    state: ScopeTile
+    variables: tuple[TermVariable, ...]
     first: Term
     following: Term
     fills: tuple[Fill, ...]
@@ -80,8 +80,8 @@ class TileScope:
 
     array: str
     shape: tuple[int, ...]
-    grid: tuple[Variable, ...]
-    variables: tuple[Variable, ...]
+    grid: tuple[TermVariable, ...]
+    variables: tuple[TermVariable, ...]
     places: tuple[Term, ...]
     stages: tuple[Stage, ...]
     value: Term
@@ -100,12 +100,14 @@ class TileScope:
     @property
     def reads(self) -> frozenset[str]:
         """The arrays that it reads and did not make."""
-        own = {stage.state.array if isinstance(stage, Rounds) else stage.tile.array for stage in flattened(self.stages)}
-        loads = {t.array for term, _ in terms_of(self) for t in walk(term) if isinstance(t, Load)}
+        own = {
+            stage.state.array if isinstance(stage, Rounds) else stage.tile.array for stage in flattened_stages(self.stages)
+        }
+        loads = {t.array for term, _ in terms_of(self) for t in walk_terms(term) if isinstance(t, Load)}
         return frozenset(loads - own)
 
 
-def flattened(stages: Sequence[Stage]) -> Iterator[Stage]:
+def flattened_stages(stages: Sequence[Stage]) -> Iterator[Stage]:
     """Stages, and those in them."""
     for stage in stages:
         if isinstance(stage, Rounds):
@@ -113,9 +115,9 @@ def flattened(stages: Sequence[Stage]) -> Iterator[Stage]:
         yield stage
 
 
-def terms_of(scope: TileScope) -> Iterator[tuple[Term, tuple[Variable, ...]]]:
+def terms_of(scope: TileScope) -> Iterator[tuple[Term, tuple[TermVariable, ...]]]:
     """All terms of a scope, and the variables of the element that each is of."""
-    for stage in flattened(scope.stages):
+    for stage in flattened_stages(scope.stages):
         if isinstance(stage, Rounds):
             yield stage.first, stage.variables
             yield stage.following, stage.variables
@@ -132,9 +134,9 @@ class UnfoldingTiles(UnfoldingThreads):
     """Unfolds grids."""
 
     _stages: list[Stage] | None = None
-    _around: tuple[Variable, ...] = ()
+    _around: tuple[TermVariable, ...] = ()
 
-    def tile_scope(self, name: str, node: Form, shape: tuple[int, ...]) -> TileScope | None:
+    def tile_scope(self, name: str, node: FormCall, shape: tuple[int, ...]) -> TileScope | None:
         """A grid as tiles; None where it asks for what these cannot do."""
         known = len(self.equations)
         try:
@@ -146,7 +148,7 @@ class UnfoldingTiles(UnfoldingThreads):
             self._stages, self._around = None, ()
         return scope
 
-    def _tile_scope(self, name: str, node: Form, shape: tuple[int, ...]) -> TileScope:
+    def _tile_scope(self, name: str, node: FormCall, shape: tuple[int, ...]) -> TileScope:
         dim = node.argument("dim")
         assert isinstance(dim, syntax.ListOf)
         grid = self.variables([p.name for p in node.binder], [self.length(item) for item in dim.items])
@@ -154,7 +156,7 @@ class UnfoldingTiles(UnfoldingThreads):
         known = len(self.equations)
         with self.inside():
             for parameter, variable in zip(node.binder, grid, strict=True):
-                self.names[parameter.name] = Tensor((), INDEX, lambda variable=variable: variable)
+                self.names[parameter.name] = TensorExpression((), INDEX, lambda variable=variable: variable)
             self._stages, self._around = stages, grid
             tile = self.block(node.body)
         self.require_cover(node, grid, tile.shape, shape)
@@ -165,15 +167,19 @@ class UnfoldingTiles(UnfoldingThreads):
         value = cast(value, CONCRETE.get(value.dtype, value.dtype))
         places: list[Term] = []
         for axis, variable in enumerate(variables):
-            start = fold(Apply(INDEX, "*", (grid[axis], integer(tile.shape[axis])))) if axis < len(grid) else integer(0)
+            start = (
+                fold(Apply(INDEX, "*", (grid[axis], constant_index(tile.shape[axis]))))
+                if axis < len(grid)
+                else constant_index(0)
+            )
             places.append(fold(Apply(INDEX, "+", (start, variable))))
         scope = TileScope(self.fresh(name), shape, grid, variables, tuple(places), tuple(stages), value)
-        return _checked(_fused(scope))
+        return _checked_scope(_fused_scope(scope))
 
-    def staged(self, node: Let, value: Tensor) -> Tensor:
+    def staged(self, node: Let, value: TensorExpression) -> TensorExpression:
         """A tensor that is computed in the body of a grid, in memory of its own if it depends on nothing but the tile."""
         stages = self._stages
-        if stages is None or self.held or not value.shape or not isinstance(node.value, Form):
+        if stages is None or self.held or not value.shape or not isinstance(node.value, FormCall):
             return value
         if node.value.kind not in ("compute", "read") or prod(value.shape) > _MOST_ELEMENTS:
             return value
@@ -181,23 +187,23 @@ class UnfoldingTiles(UnfoldingThreads):
         body = value.at(*variables)
         own = {s.state.array for s in stages if isinstance(s, Rounds)} | self._states
         if body.free - set(variables) - set(self._around) or any(
-            isinstance(t, Load) and t.array in own for t in walk(body)
+            isinstance(t, Load) and t.array in own for t in walk_terms(body)
         ):
             return value
         dtype = CONCRETE.get(body.dtype, body.dtype)
-        tile = Tile(self.fresh(node.name), value.shape, dtype)
+        tile = ScopeTile(self.fresh(node.name), value.shape, dtype)
         stages.append(Fill(tile, variables, cast(body, dtype)))
-        return Tensor(value.shape, dtype, lambda *indices: Load(dtype, tile.array, indices))
+        return TensorExpression(value.shape, dtype, lambda *indices: Load(dtype, tile.array, indices))
 
     _states: frozenset[str] = frozenset()
 
-    def rounds(self, node: Form, start: Tensor, first: int, last: int) -> Tensor | None:
+    def rounds(self, node: FormCall, start: TensorExpression, first: int, last: int) -> TensorExpression | None:
         """A loop of the body of a grid that carries a tile; None where there is no grid, or the loop carries a number."""
         stages, around, states = self._stages, self._around, self._states
         if stages is None or self.held or not start.shape or states:
             return None
         own = self.variables(["e"] * len(start.shape), start.shape)
-        index = Variable(INDEX, self.fresh(node.binder[0].name), max(last - first, 0))
+        index = TermVariable(INDEX, self.fresh(node.binder[0].name), max(last - first, 0))
         dtype = start.dtype
         state = self.fresh(node.binder[1].name)
         try:
@@ -209,9 +215,9 @@ class UnfoldingTiles(UnfoldingThreads):
                     return Load(dtype, state, indices)
 
                 with self.inside():
-                    number = fold(Apply(INDEX, "+", (index, integer(first))))
-                    self.names[node.binder[0].name] = Tensor((), INDEX, lambda number=number: number)
-                    self.names[node.binder[1].name] = Tensor(start.shape, dtype, carried)
+                    number = fold(Apply(INDEX, "+", (index, constant_index(first))))
+                    self.names[node.binder[0].name] = TensorExpression((), INDEX, lambda number=number: number)
+                    self.names[node.binder[1].name] = TensorExpression(start.shape, dtype, carried)
                     value = self.block(node.body)
                 if value.shape != start.shape:
                     raise _TooMuchError
@@ -225,19 +231,19 @@ class UnfoldingTiles(UnfoldingThreads):
         concrete = CONCRETE.get(dtype, dtype)
         if any(not isinstance(fill, Fill) for fill in fills) or concrete != dtype:
             raise _TooMuchError
-        tile = Tile(state, start.shape, dtype, own=True)
+        tile = ScopeTile(state, start.shape, dtype, own=True)
         begin = casting(start, dtype)(*own)
         only = tuple(fill for fill in fills if isinstance(fill, Fill))
         stages.append(Rounds(index, tile, own, begin, cast(following, dtype), only))
-        return Tensor(start.shape, dtype, lambda *indices: Load(dtype, state, indices))
+        return TensorExpression(start.shape, dtype, lambda *indices: Load(dtype, state, indices))
 
 
-def _checked(scope: TileScope) -> TileScope:
+def _checked_scope(scope: TileScope) -> TileScope:
     """The scope, if elements of what a loop carries are read by who has them, and loops are of elements and no more."""
     own = {stage.state.array for stage in scope.stages if isinstance(stage, Rounds)}
-    fills = [(s.body, s.variables) for s in flattened(scope.stages) if isinstance(s, Fill)]
+    fills = [(s.body, s.variables) for s in flattened_stages(scope.stages) if isinstance(s, Fill)]
     for term, variables in terms_of(scope):
-        for part in walk(term):
+        for part in walk_terms(term):
             if (
                 isinstance(part, Load)
                 and part.array in own
@@ -249,26 +255,26 @@ def _checked(scope: TileScope) -> TileScope:
     return scope
 
 
-def variables_differ(scope: TileScope, variables: tuple[Variable, ...]) -> bool:
+def variables_differ(scope: TileScope, variables: tuple[TermVariable, ...]) -> bool:
     """Whether elements are dealt otherwise than those of the result: the shape is another one."""
     return tuple(v.extent for v in variables) != tuple(v.extent for v in scope.variables)
 
 
-def _fused(scope: TileScope) -> TileScope:
+def _fused_scope(scope: TileScope) -> TileScope:
     """The scope without tiles whose elements are read where they are computed, once."""
-    for stage in flattened(scope.stages):
+    for stage in flattened_stages(scope.stages):
         if not isinstance(stage, Fill):
             continue
         readers = [
             (term, variables, load)
             for term, variables in terms_of(scope)
-            for load in {t for t in walk(term) if isinstance(t, Load) and t.array == stage.tile.array}
+            for load in {t for t in walk_terms(term) if isinstance(t, Load) and t.array == stage.tile.array}
         ]
         inside = next((s for s in scope.stages if isinstance(s, Rounds) and stage in s.fills), None)
         if len(readers) != 1:
             continue
         ((term, variables, load),) = readers
-        bound = any(isinstance(t, Reduce) and load in set(walk(t.body)) for t in walk(term))
+        bound = any(isinstance(t, Reduce) and load in set(walk_terms(t.body)) for t in walk_terms(term))
         if load.indices != variables or bound or (inside is not None and term != inside.following):
             continue
         if inside is None and any(
@@ -277,11 +283,11 @@ def _fused(scope: TileScope) -> TileScope:
             continue
         body = substitute(stage.body, dict(zip(stage.variables, load.indices, strict=True)))
         new = substitute(term, {load: body})
-        return _fused(_replaced(scope, stage, term, new))
+        return _fused_scope(_replaced_tile(scope, stage, term, new))
     return scope
 
 
-def _replaced(scope: TileScope, gone: Fill, old: Term, new: Term) -> TileScope:
+def _replaced_tile(scope: TileScope, gone: Fill, old: Term, new: Term) -> TileScope:
     """The scope without a tile, and with another term in place of one."""
 
     def change(stage: Stage) -> Stage:
@@ -299,4 +305,14 @@ def _replaced(scope: TileScope, gone: Fill, old: Term, new: Term) -> TileScope:
 
 
 Scope: TypeAlias = TileScope
-__all__ = ["Equation", "Fill", "Rounds", "Stage", "Tile", "TileScope", "UnfoldingTiles", "flattened", "terms_of"]
+__all__ = [
+    "ArrayEquation",
+    "Fill",
+    "Rounds",
+    "ScopeTile",
+    "Stage",
+    "TileScope",
+    "UnfoldingTiles",
+    "flattened_stages",
+    "terms_of",
+]

@@ -9,13 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from feinsum.errors import LanguageError
-from feinsum.languages.declarative.lowering.folding import INDEX, cast, integer
+from feinsum.languages.declarative.lowering.folding import INDEX, cast, constant_index
 from feinsum.languages.declarative.lowering.ranges import Bounds, Held, is_within
-from feinsum.languages.declarative.lowering.terms import Constant, Equation, Load, Term, Variable, rebuild, substitute
-from feinsum.languages.declarative.syntax import Block, Let, Node, Slice
+from feinsum.languages.declarative.lowering.terms import (
+    ArrayEquation,
+    Constant,
+    Load,
+    Term,
+    TermVariable,
+    rebuild_term,
+    substitute,
+)
+from feinsum.languages.declarative.syntax import DeclarativeSlice, Let, StatementBlock, SyntaxNode
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT
 from feinsum.languages.diagnostics import Note, broken_rule
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 
 CONCRETE: Final = {ANY_INT: "i64", ANY_FLOAT: "f64"}
 """The types that literals have in arrays."""
@@ -23,7 +31,7 @@ _GREATEST: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorExpression:
     """A value: its lengths, its type, and what it is at given indices."""
 
     shape: tuple[int, ...]
@@ -31,9 +39,9 @@ class Tensor:
     at: Callable[..., Term]
 
 
-def number(term: Term) -> Tensor:
+def number_tensor(term: Term) -> TensorExpression:
     """A tensor without axes."""
-    return Tensor((), term.dtype, lambda: term)
+    return TensorExpression((), term.dtype, lambda: term)
 
 
 class UnfoldingBase(ABC):
@@ -46,7 +54,7 @@ class UnfoldingBase(ABC):
     :ivar unstable: arrays that a thread scope changes between two reads.
     """
 
-    def __init__(self, source: Source, tunes: Mapping[str, int]) -> None:
+    def __init__(self, source: SourceText, tunes: Mapping[str, int]) -> None:
         self.source, self.tunes = source, tunes
         self.names: dict[str, Any] = {}
         self.types: dict[str, str] = {}
@@ -55,9 +63,9 @@ class UnfoldingBase(ABC):
         self._count = 0
         self.held: list[Held] = []
         self.unstable: frozenset[str] = frozenset()
-        self.turns: frozenset[Variable] = frozenset()
+        self.turns: frozenset[TermVariable] = frozenset()
 
-    def refuse(self, node: Node, message: str) -> LanguageError:
+    def refuse(self, node: SyntaxNode, message: str) -> LanguageError:
         """The error of a form that cannot be lowered, though the interpreter executes it."""
         return broken_rule(self.source, "lowering", node.span, message, [Note("`program.interpret` executes it")])
 
@@ -77,7 +85,7 @@ class UnfoldingBase(ABC):
 
     def type_of(self, shape: Sequence[int], at: Callable[..., Term]) -> str:
         """The type of the elements of a value."""
-        return at(*(integer(0) for _ in shape)).dtype
+        return at(*(constant_index(0) for _ in shape)).dtype
 
     @property
     def dead(self) -> bool:
@@ -98,24 +106,24 @@ class UnfoldingBase(ABC):
         finally:
             self.held.pop()
 
-    def array(self, name: str, variables: Sequence[Variable], body: Term, scan: str = "") -> str:
+    def array(self, name: str, variables: Sequence[TermVariable], body: Term, scan: str = "") -> str:
         """A new array with an equation."""
         fresh = self.fresh(name)
         body = cast(body, CONCRETE.get(body.dtype, body.dtype))
         body = Constant(body.dtype, 0) if self.dead else body  # what it reads may not exist
-        self.equations.append(Equation(fresh, tuple(variables), body, scan))
+        self.equations.append(ArrayEquation(fresh, tuple(variables), body, scan))
         return fresh
 
-    def variables(self, names: Sequence[str], lengths: Sequence[int]) -> tuple[Variable, ...]:
+    def variables(self, names: Sequence[str], lengths: Sequence[int]) -> tuple[TermVariable, ...]:
         """New indices."""
-        return tuple(Variable(INDEX, self.fresh(name), length) for name, length in zip(names, lengths, strict=True))
+        return tuple(TermVariable(INDEX, self.fresh(name), length) for name, length in zip(names, lengths, strict=True))
 
-    def loaded(self, name: str, value: Tensor, lead: Sequence[Term] = ()) -> Tensor:
+    def loaded(self, name: str, value: TensorExpression, lead: Sequence[Term] = ()) -> TensorExpression:
         """A tensor that lies in an array, whose first indices are given."""
         dtype = CONCRETE.get(value.dtype, value.dtype)
-        return Tensor(value.shape, dtype, lambda *indices: Load(dtype, name, (*lead, *indices)))
+        return TensorExpression(value.shape, dtype, lambda *indices: Load(dtype, name, (*lead, *indices)))
 
-    def fail(self, rule: str, node: Node, message: str) -> LanguageError:
+    def fail(self, rule: str, node: SyntaxNode, message: str) -> LanguageError:
         """What a rule refuses as lengths are known."""
         return broken_rule(self.source, rule, node.span, message)
 
@@ -126,13 +134,13 @@ class UnfoldingBase(ABC):
     def _stays_within(self, index: Term, bounds: Bounds) -> bool:
         if is_within(index, [bounds], self.held, self.unstable):
             return True
-        made = {e.array: e for e in self.equations if isinstance(e, Equation) and not e.scan}
+        made = {e.array: e for e in self.equations if isinstance(e, ArrayEquation) and not e.scan}
         held = [(_spelled_out(condition, made), wanted) for condition, wanted in self.held]
         return bool(made) and is_within(_spelled_out(index, made), [bounds], held, self.unstable)
 
-    def outside(self, node: Node, length: int, index: Term, written: Node) -> LanguageError:
+    def outside(self, node: SyntaxNode, length: int, index: Term, written: SyntaxNode) -> LanguageError:
         """The error of an index that may be out of its axis, and the guard that would keep it inside."""
-        text = "j" if isinstance(written, Slice) else self.source.quoted(written.span)
+        text = "j" if isinstance(written, DeclarativeSlice) else self.source.quoted(written.span)
         sides = {
             f"{text} >= 0": self._stays_within(index, (0, _GREATEST)),
             f"{text} < {length}": self._stays_within(index, (-_GREATEST, length - 1)),
@@ -144,29 +152,29 @@ class UnfoldingBase(ABC):
         return broken_rule(self.source, "run-bounds", node.span, message, [Note(way_out)])
 
     @abstractmethod
-    def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:
+    def evaluate(self, node: SyntaxNode, shape: tuple[int, ...] | None = None) -> TensorExpression:
         """The value of an expression; `shape` is what it is said to have."""
 
     @abstractmethod
-    def block(self, block: Block) -> Tensor:
+    def block(self, block: StatementBlock) -> TensorExpression:
         """The value of a block."""
 
     @abstractmethod
-    def let(self, node: Let, *, top: bool = False) -> Tensor:
+    def let(self, node: Let, *, top: bool = False) -> TensorExpression:
         """The value of a name; of a tensor at the top an array."""
 
     @abstractmethod
-    def length(self, node: Node) -> int:
+    def length(self, node: SyntaxNode) -> int:
         """An integer that lengths decide."""
 
 
-def _spelled_out(term: Term, made: Mapping[str, Equation]) -> Term:
+def _spelled_out(term: Term, made: Mapping[str, ArrayEquation]) -> Term:
     """A term with what equations say in place of the elements of their arrays."""
     memo: dict[Term, Term] = {}
 
     def change(part: Term) -> Term:
         if part not in memo:
-            memo[part] = found = rebuild(part, change)
+            memo[part] = found = rebuild_term(part, change)
             if isinstance(found, Load) and found.array in made:
                 equation = made[found.array]
                 own: dict[Term, Term] = dict(zip(equation.variables, found.indices, strict=True))
@@ -176,6 +184,6 @@ def _spelled_out(term: Term, made: Mapping[str, Equation]) -> Term:
     return change(term)
 
 
-def casting(value: Tensor, dtype: str) -> Callable[..., Term]:
+def casting(value: TensorExpression, dtype: str) -> Callable[..., Term]:
     """The elements of a tensor in a type."""
     return lambda *indices: cast(value.at(*indices), dtype)

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 
 from feinsum.errors import LanguageError
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.choices import key_of
 from feinsum.languages.declarative.lowering.folding import (
     INDEX,
-    alike,
     cast,
+    constant_index,
     fold,
-    integer,
-    is_integer,
+    is_integer_dtype,
+    same_typed,
     select,
 )
 from feinsum.languages.declarative.lowering.ranges import exact_quotient, interval, is_within
 from feinsum.languages.declarative.lowering.terms import Apply, Constant, Select, Term
-from feinsum.languages.declarative.lowering.unfolding_base import Tensor, UnfoldingBase, casting, number
-from feinsum.languages.declarative.syntax import Call, Form, Node, Operation
+from feinsum.languages.declarative.lowering.unfolding_base import TensorExpression, UnfoldingBase, casting, number_tensor
+from feinsum.languages.declarative.open_choices import key_of
+from feinsum.languages.declarative.syntax import DeclarativeCall, FormCall, OperatorCall, SyntaxNode
 from feinsum.languages.declarative.types import ANY_FLOAT, ANY_INT, promote
 
 _INT = 2**31
@@ -32,37 +32,37 @@ class UnfoldingExpressions(UnfoldingBase):
     """Unfolds expressions."""
 
     @abstractmethod
-    def element_of(self, node: syntax.Member) -> Tensor:
+    def element_of(self, node: syntax.Member) -> TensorExpression:
         """One of the tensors that a thread scope shares."""
 
     @abstractmethod
-    def call(self, node: Call) -> Tensor:
+    def call(self, node: DeclarativeCall) -> TensorExpression:
         """The value of a call."""
 
     @abstractmethod
-    def form(self, node: Form, shape: tuple[int, ...] | None = None) -> Tensor:
+    def form(self, node: FormCall, shape: tuple[int, ...] | None = None) -> TensorExpression:
         """The value of a form; `shape` is what it is said to have."""
 
-    def evaluate(self, node: Node, shape: tuple[int, ...] | None = None) -> Tensor:
+    def evaluate(self, node: SyntaxNode, shape: tuple[int, ...] | None = None) -> TensorExpression:
         """The value of an expression; `shape` is what it is said to have."""
         match node:
-            case syntax.Number(value=value):
+            case syntax.Literal(value=value):
                 kind = "bool" if isinstance(value, bool) else ANY_INT if isinstance(value, int) else ANY_FLOAT
-                return number(Constant(kind, value))
-            case syntax.Name(name=name):
-                found: Tensor = self.names[name]
+                return number_tensor(Constant(kind, value))
+            case syntax.NameUse(name=name):
+                found: TensorExpression = self.names[name]
                 return found
-            case Operation():
+            case OperatorCall():
                 return self._operation(node)
             case syntax.Element():
                 return self._element(node)
             case syntax.ListOf(items=items):
                 return self.list_of([self.evaluate(item).at() for item in items])
-            case syntax.Choice():
+            case syntax.Conditional():
                 return self._choice(node)
-            case Call():
+            case DeclarativeCall():
                 return self.call(node)
-            case Form():
+            case FormCall():
                 return self.form(node, shape)
             case syntax.Alternative():
                 chosen = node.ways[self.tunes.get(key_of(node), 0)]
@@ -71,7 +71,7 @@ class UnfoldingExpressions(UnfoldingBase):
                 return self.element_of(node)
         raise self.refuse(node, "this is not lowered")
 
-    def list_of(self, items: list[Term]) -> Tensor:
+    def list_of(self, items: list[Term]) -> TensorExpression:
         """A tensor of a few numbers."""
         dtype = ANY_INT
         for item in items:
@@ -82,13 +82,15 @@ class UnfoldingExpressions(UnfoldingBase):
                 return cast(items[int(index.value)], dtype)
             found = cast(items[-1], dtype)
             for position in reversed(range(len(items) - 1)):
-                is_it = Apply("bool", "==", (index, integer(position)))
+                is_it = Apply("bool", "==", (index, constant_index(position)))
                 found = Select(dtype, is_it, cast(items[position], dtype), found)
             return found
 
-        return Tensor((len(items),), dtype, at)
+        return TensorExpression((len(items),), dtype, at)
 
-    def together(self, values: Sequence[Tensor], node: Node, make: Callable[[list[Term]], Term]) -> Tensor:
+    def together(
+        self, values: Sequence[TensorExpression], node: SyntaxNode, make: Callable[[list[Term]], Term]
+    ) -> TensorExpression:
         """Elementwise: tensors of one shape, and numbers."""
         shapes = {v.shape for v in values if v.shape}
         if len(shapes) > 1:
@@ -106,9 +108,9 @@ class UnfoldingExpressions(UnfoldingBase):
             finally:
                 self.held = outside
 
-        return Tensor(shape, self.type_of(shape, at), at)
+        return TensorExpression(shape, self.type_of(shape, at), at)
 
-    def _operation(self, node: Operation) -> Tensor:
+    def _operation(self, node: OperatorCall) -> TensorExpression:
         if node.operator in ("and", "or"):
             first = self.evaluate(node.operands[0])
             with self.where(first.at(), node.operator == "and"):
@@ -120,7 +122,7 @@ class UnfoldingExpressions(UnfoldingBase):
         values = [self.evaluate(operand) for operand in node.operands]
         return self.together(values, node, lambda terms: self._apply(node, terms))
 
-    def _apply(self, node: Operation, terms: list[Term]) -> Term:
+    def _apply(self, node: OperatorCall, terms: list[Term]) -> Term:
         operator = node.operator
         if operator == "not":
             return fold(Apply("bool", "not", tuple(terms)))
@@ -128,7 +130,7 @@ class UnfoldingExpressions(UnfoldingBase):
             return fold(Apply(terms[0].dtype, "neg", tuple(terms)))
         dtype = promote(terms[0].dtype, terms[1].dtype)
         pair = tuple(cast(term, dtype) for term in terms)
-        if is_integer(dtype) and operator in ("/", "%"):
+        if is_integer_dtype(dtype) and operator in ("/", "%"):
             if all(isinstance(t, Constant) for t in pair):
                 a, b = (int(t.value) for t in pair if isinstance(t, Constant))
                 if self.dead:
@@ -144,7 +146,7 @@ class UnfoldingExpressions(UnfoldingBase):
             return fold(Apply("i64", operator, tuple(cast(term, "i64") for term in pair)))
         return found
 
-    def _divided(self, node: Operation, dtype: str, a: Term, b: Term) -> Term:
+    def _divided(self, node: OperatorCall, dtype: str, a: Term, b: Term) -> Term:
         """A quotient of integers that is proved to be exact, or a remainder by what is proved not to be 0."""
         if node.operator == "%":
             self.require_divisor(node, b)
@@ -155,12 +157,12 @@ class UnfoldingExpressions(UnfoldingBase):
             raise self.refuse(node, message)
         return found
 
-    def require_divisor(self, node: Node, term: Term) -> None:
+    def require_divisor(self, node: SyntaxNode, term: Term) -> None:
         """Refuse to divide by an integer that may be 0."""
         if not self.dead and not is_within(term, [(1, _FAR), (-_FAR, -1)], self.held, self.unstable):
             raise self.refuse(node, "an integer is divided by what is not proved to be other than 0")
 
-    def _choice(self, node: syntax.Choice) -> Tensor:
+    def _choice(self, node: syntax.Conditional) -> TensorExpression:
         condition = self.evaluate(node.condition).at()
         if isinstance(condition, Constant):
             return self._known_choice(node, condition)
@@ -169,9 +171,9 @@ class UnfoldingExpressions(UnfoldingBase):
         with self.where(condition, False):
             otherwise = self.block(node.otherwise)
         ways = [then, otherwise]
-        return self.together(ways, node, lambda t: select(condition, *alike(t)))
+        return self.together(ways, node, lambda t: select(condition, *same_typed(t)))
 
-    def _known_choice(self, node: syntax.Choice, condition: Constant) -> Tensor:
+    def _known_choice(self, node: syntax.Conditional, condition: Constant) -> TensorExpression:
         """The way that a constant chooses, in the type that both ways have together."""
         way, other = (node.then, node.otherwise) if condition.value else (node.otherwise, node.then)
         value = self.block(way)
@@ -182,16 +184,16 @@ class UnfoldingExpressions(UnfoldingBase):
             return value
         a, b = value.dtype, left_out.dtype
         dtype = a if a == b or "bool" in (a, b) else promote(a, b)
-        return value if dtype == a else Tensor(value.shape, dtype, casting(value, dtype))
+        return value if dtype == a else TensorExpression(value.shape, dtype, casting(value, dtype))
 
-    def _element(self, node: syntax.Element) -> Tensor:
+    def _element(self, node: syntax.Element) -> TensorExpression:
         base = self.evaluate(node.base)
         picks: list[Term | tuple[Term, int]] = []
         for index, length in zip(node.indices, base.shape, strict=True):
-            if not isinstance(index, syntax.Slice):
+            if not isinstance(index, syntax.DeclarativeSlice):
                 picks.append(self.evaluate(index).at())
             elif index.start is None or index.stop is None:
-                picks.append((integer(0), length))
+                picks.append((constant_index(0), length))
             else:
                 start, stop = self.evaluate(index.start).at(), self.evaluate(index.stop).at()
                 width = fold(Apply(INDEX, "-", (stop, start)))
@@ -213,4 +215,4 @@ class UnfoldingExpressions(UnfoldingBase):
             found = [fold(Apply(INDEX, "+", (p[0], next(rest)))) if isinstance(p, tuple) else p for p in picks]
             return base.at(*found)
 
-        return Tensor(shape, base.dtype, at)
+        return TensorExpression(shape, base.dtype, at)

@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.compile.buffers import fetched
+from feinsum.compile.buffers import device_elements
 from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events, result_array
 from feinsum.database import open_stores
 from feinsum.errors import FeinsumError, ValidationError
-from feinsum.generate.arguments import check_context
-from feinsum.generate.calls import Repeat
+from feinsum.generate.kernel_arguments import check_context
+from feinsum.generate.kernel_calls import RepeatedCall
 from feinsum.languages.calling.arguments import refuse_keywords, require_one_library
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
 from feinsum.languages.calling.signature import one_or_all
 from feinsum.languages.declarative import syntax
-from feinsum.languages.declarative.choices import choices_of
 from feinsum.languages.declarative.forms import numpy_type
-from feinsum.languages.declarative.interpreting import execute as interpret
-from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep, in_order
-from feinsum.languages.declarative.running.alternatives import compare
-from feinsum.languages.declarative.running.contents import Contents, examine
-from feinsum.languages.declarative.running.making import Made, Maker, check_results, describe
-from feinsum.languages.declarative.syntax import Function
-from feinsum.languages.source import Source
+from feinsum.languages.declarative.interpreting import execute_program as interpret
+from feinsum.languages.declarative.lowering.steps import EinsumStep, TileStep, steps_in_order
+from feinsum.languages.declarative.open_choices import choices_of
+from feinsum.languages.declarative.running.alternatives import fastest_alternative
+from feinsum.languages.declarative.running.builder import Made, Maker, check_results, describe_build_step
+from feinsum.languages.declarative.running.contents import Contents, examine_arguments
+from feinsum.languages.declarative.syntax import DeclarativeFunction
+from feinsum.languages.source import SourceText
 from feinsum.timing.races import Race
 
 _TUNING_S = 60.0
@@ -43,7 +43,7 @@ class DeclarativeKernel:
 
     sizes: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, function: Function, source: Source, request: BuildRequest) -> None:
+    def __init__(self, function: DeclarativeFunction, source: SourceText, request: BuildRequest) -> None:
         self._function, self._text, self.device = function, source, request.device
         self.route = "general" if request.route == "general" else "einsum"
         self._maker = Maker(function, source, request)
@@ -55,7 +55,7 @@ class DeclarativeKernel:
         self._lock = threading.RLock()
         self._emulated = ""
         self._known = CallCache[tuple[tuple[str, ...], Contents]]()
-        self._repeats = CallCache[tuple[Made, Repeat, Sequence[str]]]()
+        self._repeats = CallCache[tuple[Made, RepeatedCall, Sequence[str]]]()
         self._last: Made | None = None
 
     @property
@@ -93,7 +93,7 @@ class DeclarativeKernel:
             if out is not None and not (len(out) == 1 and launch.takes(out[0])):
                 check_results(made, out, arguments)
             return launch([arguments[name] for name in names], out and out[0], chosen, events)
-        key = _key(arguments)
+        key = _call_kind(arguments)
         arrays, contents = self._examine(key, arguments)
         chosen, events = queue_and_events(self.device, queue, wait_for)
         if require_one_library(arrays.items()) == "pyopencl":
@@ -114,10 +114,10 @@ class DeclarativeKernel:
     def _examine(self, key: Any, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Contents]:
         """The arrays among the arguments, and what the program is to be made for, which is looked at once for each kind."""
         if key is None:
-            return examine(self._function, self._text, arguments)
+            return examine_arguments(self._function, self._text, arguments)
         known = self._known.get(key)
         if known is None:
-            arrays, contents = examine(self._function, self._text, arguments)
+            arrays, contents = examine_arguments(self._function, self._text, arguments)
             self._known[key] = tuple(arrays), contents
             return arrays, contents
         names, contents = known
@@ -139,7 +139,7 @@ class DeclarativeKernel:
                     found = [self._run(made, arrays, queue, [], on_host=True) for made in ways]
                     results = [f if isinstance(f, tuple) else (f,) for f in found]
                     samplers = [self._sampler(made, arrays, queue) for made in ways]
-                    winner, race = compare(node, self._text, results, samplers)
+                    winner, race = fastest_alternative(node, self._text, results, samplers)
                     chosen[choice.key] = winner
                     self._races.append((node, race, winner))
         self._chosen[contents] = chosen
@@ -149,11 +149,11 @@ class DeclarativeKernel:
         """The choices that records make of everything that the program leaves open, after tuning if that is wanted."""
         if not choices_of(self._function):
             return None
-        from feinsum.languages.declarative.tuning import look_up, subject
+        from feinsum.languages.declarative.tuning import look_up, program_subject
         from feinsum.tune.autotune import autotune
 
         try:
-            own = subject(self._function, self._text, contents, self._text.name)
+            own = program_subject(self._function, self._text, contents, self._text.name)
         except FeinsumError:  # a function among the arguments, or an empty array: nothing to tune
             return None
         database, wanted = self._request.database, self._request.tune
@@ -172,12 +172,16 @@ class DeclarativeKernel:
 
         :raises LanguageError: if threads race.
         """
-        if not any(isinstance(node, syntax.Form) and node.kind == "thread" for node in syntax.walk(self._function.body)):
+        if not any(
+            isinstance(node, syntax.FormCall) and node.kind == "thread" for node in syntax.walk_nodes(self._function.body)
+        ):
             return
         if sum(np.size(array) for array in arrays.values()) > _MOST_EMULATED:
             self._emulated = "thread scopes were not emulated, as the arrays are long: races in them are not found"
             return
-        on_host = {n: value if isinstance(value, np.ndarray) else fetched(value, queue) for n, value in arrays.items()}
+        on_host = {
+            n: value if isinstance(value, np.ndarray) else device_elements(value, queue) for n, value in arrays.items()
+        }
         interpret(self._function, self._text, {**arguments, **on_host})
         self._emulated = "thread scopes were emulated at these lengths: no race was found"
 
@@ -224,7 +228,7 @@ class DeclarativeKernel:
                     made.temporaries[name] = new_device_array(shape, numpy_type(dtype), queue)
                 held[name] = made.temporaries[name]
         done = None
-        for step, action, names in in_order(made.steps, made.actions, {}):
+        for step, action, names in steps_in_order(made.steps, made.actions, {}):
             if isinstance(step, EinsumStep):
                 kernel, stage, parts = action
                 named = {name: held[names.get(source, source)] for name, source in stage.operands.items()}
@@ -267,7 +271,7 @@ class DeclarativeKernel:
             arrays = [(e.array, e.shape) for e in step.equations]
             arrays += [(step.scope.array, step.scope.shape)] if isinstance(step, TileStep) else []
             names = ", ".join(f"{array}{list(shape)}" for array, shape in arrays)
-            lines.append(f"step {count} makes {names}: {describe(step)}")
+            lines.append(f"step {count} makes {names}: {describe_build_step(step)}")
             if isinstance(step, EinsumStep):
                 lines += [f"  {line}" for line in action[0].explain().splitlines()[1:]]
         lines += [self._emulated] if self._emulated else []
@@ -277,7 +281,7 @@ class DeclarativeKernel:
         return "\n".join(lines)
 
 
-def build(function: Function, source: Source, request: BuildRequest) -> DeclarativeKernel:
+def build_declarative(function: DeclarativeFunction, source: SourceText, request: BuildRequest) -> DeclarativeKernel:
     """The result of :func:`feinsum.build` for a program.
 
     :raises ValidationError: if the request is for what this language does not have.
@@ -287,9 +291,9 @@ def build(function: Function, source: Source, request: BuildRequest) -> Declarat
     return DeclarativeKernel(function, source, request)
 
 
-def _key(arguments: Mapping[str, Any]) -> Any:
+def _call_kind(arguments: Mapping[str, Any]) -> Any:
     """The kind of a call: equal for calls that the same kernels serve; None where an argument is no key, as a list is."""
-    key = tuple((name, _kind(value)) for name, value in arguments.items())
+    key = tuple((name, _argument_kind(value)) for name, value in arguments.items())
     try:
         hash(key)
     except (TypeError, ValueError):  # the latter of a memoryview that can be written
@@ -305,7 +309,7 @@ def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str]
     return operands if set(operands.values()) <= arrays.keys() and not made.actions[0][2] else None
 
 
-def _kind(value: Any) -> Any:
+def _argument_kind(value: Any) -> Any:
     """The kind of an argument: of an array its shape and type, of anything else its value."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if not shape or dtype is None:

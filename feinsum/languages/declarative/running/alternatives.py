@@ -10,7 +10,7 @@ import numpy as np
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import type_name
 from feinsum.languages.diagnostics import broken_rule
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 from feinsum.timing.races import Race, run_race
 
 _RACE_S: Final = 5.0
@@ -18,8 +18,8 @@ _DIFFER: Final = {"f32": 1e-3, "f64": 1e-9}
 """The largest difference of ways, relative to the largest of their elements."""
 
 
-def compare(
-    node: syntax.Alternative, source: Source, results: Sequence[Any], samplers: Sequence[Callable[[], float]]
+def fastest_alternative(
+    node: syntax.Alternative, source: SourceText, results: Sequence[Any], samplers: Sequence[Callable[[], float]]
 ) -> tuple[int, Race]:
     """The fastest way, and the race that decided it.
 
@@ -34,7 +34,7 @@ def compare(
     return names.index(race.leader or names[0]), race
 
 
-def _require_same(one: syntax.Let, way: syntax.Let, first: Sequence[Any], found: Sequence[Any], source: Source) -> None:
+def _require_same(one: syntax.Let, way: syntax.Let, first: Sequence[Any], found: Sequence[Any], source: SourceText) -> None:
     for a, b in zip(first, found, strict=True):
         if a.dtype.kind == "f":
             bound = _DIFFER.get(type_name(a.dtype), 0.0) * float(np.max(np.abs(a), initial=0))

@@ -10,11 +10,11 @@ import numpy as np
 
 from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.forms import type_name
-from feinsum.languages.declarative.interpreting.arguments import bind
-from feinsum.languages.declarative.interpreting.machine import Machine
-from feinsum.languages.declarative.interpreting.values import Value
-from feinsum.languages.declarative.syntax import Function
-from feinsum.languages.source import Source
+from feinsum.languages.declarative.interpreting.arguments import bind_arguments
+from feinsum.languages.declarative.interpreting.machine import ExpressionInterpreter
+from feinsum.languages.declarative.interpreting.values import IndexedValue
+from feinsum.languages.declarative.syntax import DeclarativeFunction
+from feinsum.languages.source import SourceText
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,18 @@ class Contents:
     functions: tuple[tuple[str, Any], ...]
 
 
-def examine(function: Function, source: Source, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], Contents]:
+def examine_arguments(
+    function: DeclarativeFunction, source: SourceText, arguments: Mapping[str, Any]
+) -> tuple[dict[str, Any], Contents]:
     """The arrays among the arguments, and what the program is to be made for.
 
     :raises ValidationError, ShapeError, DTypeError: if an argument is missing or does not fit.
     """
-    machine = Machine(source, {})
-    bound = bind(machine, function, arguments)
+    machine = ExpressionInterpreter(source, {})
+    bound = bind_arguments(machine, function, arguments)
     arrays = {one.name: one.arrays[0] for one in bound if one.arrays}
     shapes = tuple((name, tuple(array.shape), type_name(array.dtype)) for name, array in arrays.items())
-    known = {n: int(v.data) for n, v in machine.names.items() if isinstance(v, Value) and v.weak == "int"}
+    known = {n: int(v.data) for n, v in machine.names.items() if isinstance(v, IndexedValue) and v.weak == "int"}
     lengths = tuple(sorted((n, v) for n, v in known.items() if n not in {one.name for one in bound}))
     scalars = [(one, one.parameter.type) for one in bound if isinstance(one.parameter.type, syntax.ScalarType)]
     numbers = tuple((one.name, (type_.name, np.asarray(one.given).item())) for one, type_ in scalars)

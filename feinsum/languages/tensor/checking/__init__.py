@@ -10,11 +10,11 @@ from typing import Final
 
 from feinsum.languages.diagnostics import Findings
 from feinsum.languages.tensor.checking import linear_algebra, matrices, scalars, structure, views
-from feinsum.languages.tensor.checking.report import Check, Report
+from feinsum.languages.tensor.checking.check_report import Check, Report
 from feinsum.languages.tensor.checking.signature import check_signature
 from feinsum.languages.tensor.checking.uniformity import check_uniformity
 from feinsum.languages.tensor.definitions import DEFINITIONS
-from feinsum.languages.tensor.ir import Function
+from feinsum.languages.tensor.ir import TensorFunction
 from feinsum.languages.tensor.types import UNKNOWN
 
 CHECKS: Final[dict[str, Check]] = {
@@ -27,7 +27,7 @@ CHECKS: Final[dict[str, Check]] = {
 """The check of each instruction."""
 
 
-def check(function: Function, findings: Findings) -> None:
+def check_function(function: TensorFunction, findings: Findings) -> None:
     """Put into `findings` what is wrong with a function whose text could be read."""
     operations = list(function.body.walk())
     constants = {op.results[0]: op.attributes["value"] for op in operations if op.name == "constant" and op.results}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from feinsum.languages.tensor.checking.report import Check, Report
-from feinsum.languages.tensor.ir import Operation, Value
-from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Memref, Scalar, promotable, promote
+from feinsum.languages.tensor.checking.check_report import Check, Report
+from feinsum.languages.tensor.ir import TensorOperation, TensorValue
+from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, TensorMemref, TensorScalar, promotable, promote
 
 
-def _check_position(memref: Value, position: Sequence[Value], component: Scalar, report: Report) -> None:
+def _check_position(memref: TensorValue, position: Sequence[TensorValue], component: TensorScalar, report: Report) -> None:
     """The memref that a matrix is loaded from or stored to, and where."""
-    if not isinstance(memref.type, Memref) or memref.type.order != 2:
+    if not isinstance(memref.type, TensorMemref) or memref.type.order != 2:
         report.error("matrix-type", f"%{memref.name} is of type {memref.type}, and not a memref of order 2", memref)
     elif memref.type.element != component:
         report.error("matrix-component", f"a matrix of {component}, and %{memref.name} of {memref.type.element}", memref)
@@ -21,7 +21,7 @@ def _check_position(memref: Value, position: Sequence[Value], component: Scalar,
             report.error("index-type", f"%{value.name} is of type {value.type}, not index; cast it", value)
 
 
-def check_load(operation: Operation, report: Report) -> None:
+def check_load(operation: TensorOperation, report: Report) -> None:
     memref, *position = operation.operands
     type_ = operation.results[0].type
     if not isinstance(type_, Coopmatrix):
@@ -30,7 +30,7 @@ def check_load(operation: Operation, report: Report) -> None:
     _check_position(memref, position, type_.component, report)
 
 
-def check_store(operation: Operation, report: Report) -> None:
+def check_store(operation: TensorOperation, report: Report) -> None:
     value, memref, *position = operation.operands
     if not isinstance(value.type, Coopmatrix):
         report.error("matrix-type", f"%{value.name} is of type {value.type}, and not a coopmatrix", value)
@@ -38,7 +38,7 @@ def check_store(operation: Operation, report: Report) -> None:
     _check_position(memref, position, value.type.component, report)
 
 
-def check_product(operation: Operation, report: Report) -> None:
+def check_product(operation: TensorOperation, report: Report) -> None:
     values = [*operation.operands, *operation.results]
     types = [value.type for value in values if isinstance(value.type, Coopmatrix)]
     if len(types) < len(values):
@@ -64,7 +64,7 @@ def check_product(operation: Operation, report: Report) -> None:
         report.error("cast-complex", f"the sum is {c.component}, which is not cast to {d.component}", values[2])
 
 
-def check_scale(operation: Operation, report: Report) -> None:
+def check_scale(operation: TensorOperation, report: Report) -> None:
     scalar, matrix = operation.operands
     result = operation.results[0].type
     if not isinstance(matrix.type, Coopmatrix):
@@ -76,23 +76,23 @@ def check_scale(operation: Operation, report: Report) -> None:
         report.error("matrix-type", f"a scaled {matrix.type} is no {result}", matrix)
 
 
-def check_broadcast(operation: Operation, report: Report) -> None:
+def check_broadcast(operation: TensorOperation, report: Report) -> None:
     value, item = operation.operands
     _check_scalar(value, operation, report)
     if item.type != I32:
         report.error("subgroup-index", f"%{item.name} is of type {item.type}, not i32", item)
 
 
-def check_scan(operation: Operation, report: Report) -> None:
+def check_scan(operation: TensorOperation, report: Report) -> None:
     (value,) = operation.operands
     _check_scalar(value, operation, report)
-    if operation.name != "subgroup_add" and isinstance(value.type, Scalar) and value.type.is_complex:
+    if operation.name != "subgroup_add" and isinstance(value.type, TensorScalar) and value.type.is_complex:
         report.error("subgroup-type", f"complex numbers have no order; %{value.name} is of type {value.type}", value)
 
 
-def _check_scalar(value: Value, operation: Operation, report: Report) -> None:
+def _check_scalar(value: TensorValue, operation: TensorOperation, report: Report) -> None:
     result = operation.results[0].type
-    if not isinstance(value.type, Scalar):
+    if not isinstance(value.type, TensorScalar):
         report.error("subgroup-type", f"%{value.name} is of type {value.type}, and not a scalar", value)
     elif value.type != result:
         report.error("subgroup-type", f"%{value.name} is of type {value.type}, and the result of type {result}", value)

@@ -7,31 +7,31 @@ from typing import Any
 
 from feinsum.languages.diagnostics import counted
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.checking.report import Report
+from feinsum.languages.tensor.checking.check_report import Report
 from feinsum.languages.tensor.definitions import DEFAULT_ALIGNMENT
-from feinsum.languages.tensor.ir import Function, Value
-from feinsum.languages.tensor.types import Coopmatrix, Extent, Group, Memref
+from feinsum.languages.tensor.ir import TensorFunction, TensorValue
+from feinsum.languages.tensor.types import Coopmatrix, Extent, PointerGroup, TensorMemref
 
 
-def check_signature(function: Function, report: Report) -> None:
+def check_signature(function: TensorFunction, report: Report) -> None:
     """Check parameters and attributes."""
     for value, attributes in zip(function.parameters, function.parameter_attributes, strict=True):
         report.span = value.span
         _check_parameter(value, attributes, report)
     report.span = function.span
-    _check_sizes(function.attributes, report)
+    _check_group_sizes(function.attributes, report)
 
 
-def _check_parameter(value: Value, attributes: Mapping[str, Any], report: Report) -> None:
+def _check_parameter(value: TensorValue, attributes: Mapping[str, Any], report: Report) -> None:
     type_ = value.type
-    memref = type_.memref if isinstance(type_, Group) else type_
+    memref = type_.memref if isinstance(type_, PointerGroup) else type_
     if isinstance(type_, Coopmatrix):
         report.error("parameter-type", f"%{value.name} is a coopmatrix, which only a sub-group can hold; pass a memref")
-    elif isinstance(memref, Memref) and memref.local:
+    elif isinstance(memref, TensorMemref) and memref.local:
         report.error("parameter-type", f"%{value.name} is in local memory, which no caller has; use alloca")
     if not attributes:
         return
-    if not isinstance(memref, Memref):
+    if not isinstance(memref, TensorMemref):
         report.error("parameter-attribute", f"%{value.name} is of type {type_}, which has no attributes")
         return
     warn_of_unused(attributes, ("alignment", "shape_gcd", "stride_gcd"), report)
@@ -42,7 +42,7 @@ def _check_parameter(value: Value, attributes: Mapping[str, Any], report: Report
             _check_divisors(name, attributes[name], extents, report)
 
 
-def check_alignment(alignment: object, memref: Memref, report: Report, most: int | None = None) -> None:
+def check_alignment(alignment: object, memref: TensorMemref, report: Report, most: int | None = None) -> None:
     """Check the alignment in bytes that a dictionary gives a memref."""
     size = memref.element.size_bytes
     if type(alignment) is not int:
@@ -67,7 +67,7 @@ def _check_divisors(name: str, divisors: object, extents: Sequence[Extent], repo
             report.error("gcd", f"{name} says that {divisor} divides the {what} of mode {mode}, which is {extent}")
 
 
-def _check_sizes(attributes: Mapping[str, Any], report: Report) -> None:
+def _check_group_sizes(attributes: Mapping[str, Any], report: Report) -> None:
     """The sizes of sub-groups and work-groups."""
     warn_of_unused(attributes, ("subgroup_size", "work_group_size"), report)
     subgroup, group = attributes.get("subgroup_size"), attributes.get("work_group_size")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from feinsum.languages.diagnostics import counted
-from feinsum.languages.tensor.checking.report import Check, Report
+from feinsum.languages.tensor.checking.check_report import Check, Report
 from feinsum.languages.tensor.checking.signature import warn_of_unused
 from feinsum.languages.tensor.definitions import BUILTINS, LINEAR_ALGEBRA, kind_of
-from feinsum.languages.tensor.ir import Kind, Operation, Region, Value
-from feinsum.languages.tensor.types import BOOL, UNKNOWN, Boolean, Coopmatrix, Scalar, Type
+from feinsum.languages.tensor.ir import Kind, TensorOperation, TensorRegion, TensorValue
+from feinsum.languages.tensor.types import BOOL, UNKNOWN, Boolean, Coopmatrix, TensorScalar, Type
 
 _VIEWS: Final = frozenset({"subview", "expand", "fuse"})
 _WITHOUT_RESULT: Final = frozenset(
@@ -18,12 +18,12 @@ _WITHOUT_RESULT: Final = frozenset(
 )
 
 
-def has_results(operation: Operation) -> bool:
+def has_results(operation: TensorOperation) -> bool:
     """Whether an operation has the results that its instruction gives; reading has said so if it has not."""
     return operation.name in _WITHOUT_RESULT or len(operation.results) == 1
 
 
-def check_region(region: Region, kind: Kind, report: Report) -> None:
+def check_region(region: TensorRegion, kind: Kind, report: Report) -> None:
     """Check the places of instructions in a region and in those inside it.
 
     :param kind: collective or spmd, which a mixed region takes over from the one around it.
@@ -49,7 +49,9 @@ def check_region(region: Region, kind: Kind, report: Report) -> None:
             report.span = operation.span
 
 
-def _check_lifetime(stop: Operation, before: Sequence[Operation], after: Sequence[Operation], report: Report) -> None:
+def _check_lifetime(
+    stop: TensorOperation, before: Sequence[TensorOperation], after: Sequence[TensorOperation], report: Report
+) -> None:
     if not stop.operands:
         return
     (value,) = stop.operands
@@ -66,33 +68,33 @@ def _check_lifetime(stop: Operation, before: Sequence[Operation], after: Sequenc
             return
 
 
-def _all(operation: Operation) -> list[Operation]:
+def _all(operation: TensorOperation) -> list[TensorOperation]:
     return [operation, *(inner for region in operation.regions for inner in region.walk())]
 
 
 def _is_carried(type_: Type) -> bool:
-    return isinstance(type_, (Boolean, Scalar, Coopmatrix))
+    return isinstance(type_, (Boolean, TensorScalar, Coopmatrix))
 
 
-def _check_loop_type(variable: Value, bounds: Sequence[Value], report: Report) -> None:
+def _check_loop_type(variable: TensorValue, bounds: Sequence[TensorValue], report: Report) -> None:
     type_ = variable.type
     if type_ is UNKNOWN:
         return
-    if not (isinstance(type_, Scalar) and type_.is_integer):
+    if not (isinstance(type_, TensorScalar) and type_.is_integer):
         report.error("loop-type", f"%{variable.name} is of type {type_}, which is no integer")
     elif wrong := [bound for bound in bounds if bound.type != type_]:
         message = f"%{wrong[0].name} is of type {wrong[0].type}, and %{variable.name} of type {type_}"
         report.error("loop-type", message, wrong[0])
 
 
-def check_foreach(operation: Operation, report: Report) -> None:
+def check_foreach(operation: TensorOperation, report: Report) -> None:
     variables = operation.regions[0].parameters
     count = len(variables)
     for position, variable in enumerate(variables if operation.operands else ()):
         _check_loop_type(variable, (operation.operands[position], operation.operands[count + position]), report)
 
 
-def check_for(operation: Operation, report: Report) -> None:
+def check_for(operation: TensorOperation, report: Report) -> None:
     warn_of_unused(operation.annotations, ("unroll",), report)
     if not isinstance(operation.annotations.get("unroll", True), bool):
         report.error("attribute-type", "unroll is true or false")
@@ -109,7 +111,7 @@ def check_for(operation: Operation, report: Report) -> None:
     _check_yield(operation.regions[0], [value.type for value in carried], report)
 
 
-def check_if(operation: Operation, report: Report) -> None:
+def check_if(operation: TensorOperation, report: Report) -> None:
     (condition,) = operation.operands
     if condition.type != BOOL:
         report.error("if-condition", f"the condition %{condition.name} is of type {condition.type}, not bool", condition)
@@ -122,7 +124,7 @@ def check_if(operation: Operation, report: Report) -> None:
         _check_yield(region, [value.type for value in operation.results], report)
 
 
-def _check_yield(region: Region, types: Sequence[Type], report: Report) -> None:
+def _check_yield(region: TensorRegion, types: Sequence[Type], report: Report) -> None:
     """The yield at the end of a region, against the types of what its instruction gives."""
     last = region.operations[-1] if region.operations else None
     if last is None or last.name != "yield":
@@ -142,13 +144,13 @@ def _check_yield(region: Region, types: Sequence[Type], report: Report) -> None:
             report.error("yield-values", message, value, span=last.span)
 
 
-def check_builtin(operation: Operation, report: Report) -> None:
+def check_builtin(operation: TensorOperation, report: Report) -> None:
     name = operation.attributes["builtin"]
     if str(operation.results[0].type) != BUILTINS[name]:
         report.error("builtin-type", f"builtin.{name} is of type {BUILTINS[name]}, not {operation.results[0].type}")
 
 
-def check_nothing(operation: Operation, report: Report) -> None:
+def check_nothing(operation: TensorOperation, report: Report) -> None:
     """For instructions whose rules are all about their place, which :func:`check_region` checks."""
 
 

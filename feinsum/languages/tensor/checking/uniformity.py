@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from feinsum.languages.tensor.checking.report import Report
-from feinsum.languages.tensor.ir import Function, Operation, Region, Value
+from feinsum.languages.tensor.checking.check_report import Report
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
 
 UNIFORM, SUBGROUP, VARYING = 0, 1, 2
 
@@ -22,19 +22,19 @@ _UNIFORM_IN_SUBGROUP: Final = {
 """Operands that are the same in a sub-group."""
 
 
-def check_uniformity(function: Function, report: Report) -> None:
+def check_uniformity(function: TensorFunction, report: Report) -> None:
     """Warn of barriers that not all work-items may meet, and of varying operands that should not vary."""
     _visit(function.body, UNIFORM, {}, report)
 
 
-def levels(function: Function) -> dict[Value, int]:
+def levels(function: TensorFunction) -> dict[TensorValue, int]:
     """How each value that is not uniform varies."""
-    found: dict[Value, int] = {}
+    found: dict[TensorValue, int] = {}
     _visit(function.body, UNIFORM, found, None)
     return found
 
 
-def _visit(region: Region, control: int, found: dict[Value, int], report: Report | None) -> int:
+def _visit(region: TensorRegion, control: int, found: dict[TensorValue, int], report: Report | None) -> int:
     """Visit a region that is entered as `control` varies; the level of what it yields."""
     for operation in region.operations:
         operands = max((found.get(value, UNIFORM) for value in operation.operands), default=UNIFORM)
@@ -48,7 +48,7 @@ def _visit(region: Region, control: int, found: dict[Value, int], report: Report
             level = VARYING
         if report is not None:
             report.span = operation.span
-            _warn(operation, control, found, report)
+            _warn_divergence(operation, control, found, report)
         if operation.regions:
             level = _visit_inside(operation, level, control, found, report)
         if level:
@@ -58,7 +58,9 @@ def _visit(region: Region, control: int, found: dict[Value, int], report: Report
     return UNIFORM
 
 
-def _visit_inside(operation: Operation, level: int, control: int, found: dict[Value, int], report: Report | None) -> int:
+def _visit_inside(
+    operation: TensorOperation, level: int, control: int, found: dict[TensorValue, int], report: Report | None
+) -> int:
     """Visit the regions of an operation whose operands vary by `level`."""
     if operation.name in ("parallel", "foreach"):
         inside = VARYING if operation.name == "foreach" else UNIFORM
@@ -86,7 +88,7 @@ def _visit_inside(operation: Operation, level: int, control: int, found: dict[Va
     return max((_visit(region, condition, found, report) for region in operation.regions), default=level)
 
 
-def _warn(operation: Operation, control: int, found: dict[Value, int], report: Report) -> None:
+def _warn_divergence(operation: TensorOperation, control: int, found: dict[TensorValue, int], report: Report) -> None:
     if operation.name == "barrier" and control:
         report.warn("barrier-varying", "whether this barrier is met may differ between work-items, and all have to meet it")
     if operation.name in _UNIFORM_IN_SUBGROUP:

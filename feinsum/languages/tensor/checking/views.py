@@ -7,19 +7,19 @@ from math import prod
 from typing import Final
 
 from feinsum.languages.diagnostics import counted
-from feinsum.languages.tensor.checking.report import Check, Report
-from feinsum.languages.tensor.ir import Operation, Value
-from feinsum.languages.tensor.types import INDEX, Extent, Group, Memref, packed_strides, written
+from feinsum.languages.tensor.checking.check_report import Check, Report
+from feinsum.languages.tensor.ir import TensorOperation, TensorValue
+from feinsum.languages.tensor.types import INDEX, Extent, PointerGroup, TensorMemref, packed_strides, written_extent
 
 
-def _are_indices(values: Sequence[Value], report: Report) -> None:
+def _are_indices(values: Sequence[TensorValue], report: Report) -> None:
     for value in values:
         if value.type != INDEX:
             report.error("index-type", f"%{value.name} is of type {value.type}, not index; cast it", value)
 
 
-def _count_fits(found: int, type_: Memref | Group, value: Value, report: Report) -> bool:
-    wanted = 1 if isinstance(type_, Group) else type_.order
+def _count_fits(found: int, type_: TensorMemref | PointerGroup, value: TensorValue, report: Report) -> bool:
+    wanted = 1 if isinstance(type_, PointerGroup) else type_.order
     if found != wanted:
         report.error(
             "index-count", f"{counted(found, 'index')} for %{value.name}, which has {counted(wanted, 'mode')}", value
@@ -27,23 +27,23 @@ def _count_fits(found: int, type_: Memref | Group, value: Value, report: Report)
     return found == wanted
 
 
-def check_load(operation: Operation, report: Report) -> None:
+def check_load(operation: TensorOperation, report: Report) -> None:
     source, *indices = operation.operands
     type_, result = source.type, operation.results[0].type
     _are_indices(indices, report)
-    if not isinstance(type_, (Memref, Group)):
+    if not isinstance(type_, (TensorMemref, PointerGroup)):
         report.error("load-operand", f"%{source.name} is of type {type_}, which has no elements", source)
         return
     _count_fits(len(indices), type_, source, report)
-    given = type_.memref if isinstance(type_, Group) else type_.element
+    given = type_.memref if isinstance(type_, PointerGroup) else type_.element
     if result != given:
         report.error("load-type", f"%{source.name} holds {given}, and the result is of type {result}", source)
 
 
-def check_store(operation: Operation, report: Report) -> None:
+def check_store(operation: TensorOperation, report: Report) -> None:
     value, target, *indices = operation.operands
     _are_indices(indices, report)
-    if not isinstance(target.type, Memref):
+    if not isinstance(target.type, TensorMemref):
         report.error("load-operand", f"%{target.name} is of type {target.type}, and not a memref", target)
         return
     _count_fits(len(indices), target.type, target, report)
@@ -52,12 +52,12 @@ def check_store(operation: Operation, report: Report) -> None:
         report.error("store-type", message, value, target)
 
 
-def check_size(operation: Operation, report: Report) -> None:
+def check_size(operation: TensorOperation, report: Report) -> None:
     (source,), mode = operation.operands, operation.attributes["mode"]
-    if not isinstance(source.type, (Memref, Group)):
+    if not isinstance(source.type, (TensorMemref, PointerGroup)):
         report.error("load-operand", f"%{source.name} is of type {source.type}, which has no size", source)
         return
-    order = 1 if isinstance(source.type, Group) else source.type.order
+    order = 1 if isinstance(source.type, PointerGroup) else source.type.order
     if not 0 <= mode < order:
         modes = f"{order} modes, from 0" if order != 1 else "mode 0 only"
         report.error("size-mode", f"there is no mode {mode}: %{source.name} has {modes}", source)
@@ -65,37 +65,39 @@ def check_size(operation: Operation, report: Report) -> None:
         report.error("index-type", f"a size is of type index, not {operation.results[0].type}")
 
 
-def _memrefs(operation: Operation, report: Report) -> tuple[Memref, Memref] | None:
+def _memrefs(operation: TensorOperation, report: Report) -> tuple[TensorMemref, TensorMemref] | None:
     """The operand and the result of a view, if they are memrefs of the same elements."""
     source, result = operation.operands[0], operation.results[0]
     for value in (source, result):
-        if not isinstance(value.type, Memref):
+        if not isinstance(value.type, TensorMemref):
             report.error("load-operand", f"%{value.name} is of type {value.type}; views are of memrefs", value)
             return None
-    assert isinstance(source.type, Memref)
-    assert isinstance(result.type, Memref)
+    assert isinstance(source.type, TensorMemref)
+    assert isinstance(result.type, TensorMemref)
     if (source.type.element, source.type.local) != (result.type.element, result.type.local):
         message = f"a view of {source.type} is no {result.type}: elements and address space stay"
         report.error("view-element", message, source)
     return source.type, result.type
 
 
-def _compare(shape: Sequence[Extent], strides: Sequence[Extent], result: Memref, source: Value, report: Report) -> None:
+def _compare_view(
+    shape: Sequence[Extent], strides: Sequence[Extent], result: TensorMemref, source: TensorValue, report: Report
+) -> None:
     """The shape that a view has, and the strides, each of which the result may leave unknown."""
     if tuple(shape) != result.shape:
-        found = f"{'x'.join(map(written, result.shape)) or 'a single element'}"
-        wanted = "x".join(map(written, shape)) or "a single element"
+        found = f"{'x'.join(map(written_extent, result.shape)) or 'a single element'}"
+        wanted = "x".join(map(written_extent, shape)) or "a single element"
         report.error("view-shape", f"this view of %{source.name} is {wanted}, not {found}", source)
         return
     for mode, (have, given) in enumerate(zip(strides, result.strides, strict=True)):
         if given is not None and given != have:
-            said = f"strided<{','.join(map(written, strides))}>"
-            message = f"the stride of mode {mode} is {written(have)}, not {given}: write {said} or ?"
+            said = f"strided<{','.join(map(written_extent, strides))}>"
+            message = f"the stride of mode {mode} is {written_extent(have)}, not {given}: write {said} or ?"
             report.error("view-stride", message, source)
             return
 
 
-def check_expand(operation: Operation, report: Report) -> None:
+def check_expand(operation: TensorOperation, report: Report) -> None:
     types = _memrefs(operation, report)
     source, *dynamic = operation.operands
     _are_indices(dynamic, report)
@@ -109,17 +111,19 @@ def check_expand(operation: Operation, report: Report) -> None:
     extent = memref.shape[mode]
     known = prod(size for size in sizes if size is not None)
     if any(size is not None and size < 0 for size in sizes):
-        report.error("expand-product", f"{'x'.join(map(written, sizes))} has a negative size")
+        report.error("expand-product", f"{'x'.join(map(written_extent, sizes))} has a negative size")
         return
     if extent is not None and (known != extent if None not in sizes else known == 0 or extent % known):
         report.error(
-            "expand-product", f"{'x'.join(map(written, sizes))} does not make {extent}, the size of mode {mode}", source
+            "expand-product",
+            f"{'x'.join(map(written_extent, sizes))} does not make {extent}, the size of mode {mode}",
+            source,
         )
     elif extent is None and None not in sizes:
         report.error("expand-product", f"the size of mode {mode} is unknown, so that of a part has to be a name", source)
     first = memref.strides[mode]
     inner = [None if first is None or part is None else first * part for part in packed_strides(sizes)]
-    _compare(
+    _compare_view(
         (*memref.shape[:mode], *sizes, *memref.shape[mode + 1 :]),
         (*memref.strides[:mode], *inner, *memref.strides[mode + 1 :]),
         result,
@@ -128,7 +132,7 @@ def check_expand(operation: Operation, report: Report) -> None:
     )
 
 
-def check_fuse(operation: Operation, report: Report) -> None:
+def check_fuse(operation: TensorOperation, report: Report) -> None:
     types = _memrefs(operation, report)
     source = operation.operands[0]
     if types is None:
@@ -150,10 +154,10 @@ def check_fuse(operation: Operation, report: Report) -> None:
     size = None if None in fused else prod(extent or 0 for extent in fused)
     shape = (*memref.shape[:first], size, *memref.shape[last + 1 :])
     strides = (*memref.strides[: first + 1], *memref.strides[last + 1 :])
-    _compare(shape, strides, result, source, report)
+    _compare_view(shape, strides, result, source, report)
 
 
-def check_subview(operation: Operation, report: Report) -> None:
+def check_subview(operation: TensorOperation, report: Report) -> None:
     types = _memrefs(operation, report)
     source, *dynamic = operation.operands
     _are_indices(dynamic, report)
@@ -165,13 +169,15 @@ def check_subview(operation: Operation, report: Report) -> None:
         return
     for mode, (offset, size, extent) in enumerate(zip(offsets, sizes, memref.shape, strict=True)):
         if (offset or 0) < 0 or (size or 0) < 0:
-            report.error("subview-bounds", f"mode {mode} has a negative bound: {written(offset)}:{written(size)}")
+            report.error(
+                "subview-bounds", f"mode {mode} has a negative bound: {written_extent(offset)}:{written_extent(size)}"
+            )
         elif offset is not None and size is not None and extent is not None and offset + max(size, 1) > extent:
             report.warn(
                 "subview-outside", f"mode {mode} ends at {offset + max(size, 1)}, behind its size of {extent}", source
             )
     kept = [mode for mode, size in enumerate(sizes) if size != 0]
-    _compare([sizes[mode] for mode in kept], [memref.strides[mode] for mode in kept], result, source, report)
+    _compare_view([sizes[mode] for mode in kept], [memref.strides[mode] for mode in kept], result, source, report)
 
 
 CHECKS: Final[dict[str, Check]] = {

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from feinsum.languages.tensor.emitting.kernel import Emitted, Slot, emit
+from feinsum.languages.tensor.emitting.kernel_text import Emitted, Slot, emit
 
 __all__ = ["Emitted", "Slot", "emit"]

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import cgen
 
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.emitting.numbers import c_type, zero
-from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.emitting.numbers import c_type_of, zero
+from feinsum.languages.tensor.ir import TensorFunction, TensorValue
+from feinsum.languages.tensor.lowering.coopmatrix_units import values_on_units
 from feinsum.languages.tensor.lowering.target import Target
-from feinsum.languages.tensor.lowering.units import values_on_units
-from feinsum.languages.tensor.types import Boolean, Scalar
+from feinsum.languages.tensor.types import Boolean, TensorScalar
 
 Amount: TypeAlias = "int | str"
 """A number that is known, or a C expression."""
@@ -37,10 +37,10 @@ def plus(*terms: Amount) -> Amount:
     return " + ".join([*unknown, *([str(known)] if known else [])])
 
 
-def times(a: Amount, b: Amount) -> Amount:
+def product_expression(a: Amount, b: Amount) -> Amount:
     """A product.
 
-    >>> times("i + 1", 4), times(1, "i"), times(0, "i")
+    >>> product_expression("i + 1", 4), product_expression(1, "i"), product_expression(0, "i")
     ('(i + 1) * 4', 'i', 0)
     """
     if isinstance(a, int) and isinstance(b, int):
@@ -79,20 +79,20 @@ def branch(condition: str, then: list[Any], other: list[Any] | None = None) -> A
     return _IF(condition, cgen.Block(then), None if other is None else cgen.Block(other))
 
 
-def loop(start: str, condition: str, update: str, body: list[Any]) -> Any:
+def for_statement(start: str, condition: str, update: str, body: list[Any]) -> Any:
     """The C statement ``for``."""
     return _FOR(start, condition, update, cgen.Block(body))
 
 
 @dataclass(frozen=True)
-class View:
+class EmittedView:
     """A memref: a pointer, sizes and strides in elements; `space` is an address space without underscores.
 
     :ivar aligned: a number of elements that the distance of the pointer from a multiple of 16 bytes is a multiple of.
     """
 
     pointer: str
-    element: Scalar
+    element: TensorScalar
     space: str
     shape: tuple[Amount, ...]
     strides: tuple[Amount, ...]
@@ -100,11 +100,11 @@ class View:
 
     def place(self, indices: list[Amount]) -> Amount:
         """The element of indices, counted from the pointer."""
-        return plus(*(times(index, stride) for index, stride in zip(indices, self.strides, strict=True)))
+        return plus(*(product_expression(index, stride) for index, stride in zip(indices, self.strides, strict=True)))
 
 
 @dataclass(frozen=True)
-class GroupOfViews:
+class EmittedGroup:
     """A group: the pointer to its elements, and tables of offsets, unknown sizes and unknown strides."""
 
     pointer: str
@@ -112,13 +112,13 @@ class GroupOfViews:
     size: Amount
     shape: tuple[Amount, ...]
     strides: tuple[Amount, ...]
-    element: Scalar
+    element: TensorScalar
 
 
 class Context:
     """The facts that emission knows at a point of a function.
 
-    :ivar values: a C expression, a :class:`View`, a group or a matrix for each value.
+    :ivar values: a C expression, a :class:`EmittedView`, a group or a matrix for each value.
     :ivar levels: how values vary between work-items.
     :ivar divisors: numbers that divide indices.
     :ivar mask: the variable that says who takes part; None for all who get there.
@@ -129,10 +129,12 @@ class Context:
     :ivar alloca_space: the address space of allocas; `spilled` are the arrays that lie in global memory.
     """
 
-    def __init__(self, function: Function, target: Target, levels: Mapping[Value, int], check: bool = False) -> None:
+    def __init__(
+        self, function: TensorFunction, target: Target, levels: Mapping[TensorValue, int], check: bool = False
+    ) -> None:
         self.function, self.target, self.levels, self.check = function, target, levels, check
-        self.values: dict[Value, Any] = {}
-        self.divisors: dict[Value, int] = {}
+        self.values: dict[TensorValue, Any] = {}
+        self.divisors: dict[TensorValue, int] = {}
         self.on_units = values_on_units(function, target, levels)
         self.units: dict[str, None] = {}
         self.body: list[Any] = []
@@ -152,7 +154,7 @@ class Context:
         clean = "".join(c for c in hint if c.isalnum() and c.isascii())
         return f"v{self._count}{f'_{clean}' if clean else ''}"
 
-    def text(self, value: Value) -> str:
+    def text(self, value: TensorValue) -> str:
         """The C expression of a scalar."""
         found: str = self.values[value]
         return found
@@ -169,18 +171,18 @@ class Context:
             self.body.append(cgen.Value(type_, name))
         return name
 
-    def assign(self, value: Value, expression: str) -> None:
+    def assign(self, value: TensorValue, expression: str) -> None:
         """A value becomes a variable of its own."""
-        assert isinstance(value.type, (Scalar, Boolean))
-        self.values[value] = self.declare(f"{c_type(value.type)} const", value.name, expression)
+        assert isinstance(value.type, (TensorScalar, Boolean))
+        self.values[value] = self.declare(f"{c_type_of(value.type)} const", value.name, expression)
 
-    def assign_if_taking_part(self, value: Value, expression: str) -> None:
+    def assign_if_taking_part(self, value: TensorValue, expression: str) -> None:
         """The same where only those who take part may evaluate the expression; 0 for the others."""
-        assert isinstance(value.type, (Scalar, Boolean))
+        assert isinstance(value.type, (TensorScalar, Boolean))
         if self.mask is None:
             self.assign(value, expression)
             return
-        name = self.declare(c_type(value.type), value.name, zero(value.type))
+        name = self.declare(c_type_of(value.type), value.name, zero(value.type))
         with self.guard(self.mask):
             self.put(f"{name} = {expression}")
         self.values[value] = name
@@ -210,7 +212,7 @@ class Context:
         """Statements of a C loop."""
         with self.block() as inside:
             yield
-        self.body.append(loop(start, condition, update, inside))
+        self.body.append(for_statement(start, condition, update, inside))
 
     @contextmanager
     def masked(self, mask: str | None) -> Iterator[None]:

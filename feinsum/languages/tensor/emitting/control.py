@@ -17,25 +17,25 @@ from typing import Any, Final
 import cgen
 
 from feinsum.languages.tensor.checking.uniformity import UNIFORM
-from feinsum.languages.tensor.effects import TALKS
 from feinsum.languages.tensor.emitting import matrices
 from feinsum.languages.tensor.emitting.context import Context, branch, known_number
 from feinsum.languages.tensor.emitting.layouts import Matrix
-from feinsum.languages.tensor.emitting.numbers import c_type
-from feinsum.languages.tensor.ir import Operation, Region, Value
-from feinsum.languages.tensor.types import I64, Boolean, Coopmatrix, Scalar
+from feinsum.languages.tensor.emitting.numbers import c_type_of
+from feinsum.languages.tensor.ir import TensorOperation, TensorRegion, TensorValue
+from feinsum.languages.tensor.memory_effects import TALKS
+from feinsum.languages.tensor.types import I64, Boolean, Coopmatrix, TensorScalar
 
-Emitter = Callable[[Context, Operation], None]
-Run = Callable[[Context, Region], Sequence[Value]]
+Emitter = Callable[[Context, TensorOperation], None]
+Run = Callable[[Context, TensorRegion], Sequence[TensorValue]]
 """Emits the operations of a region, and gives the values that it yields."""
 
 
-def _talks(context: Context, region: Region) -> bool:
+def _talks(context: Context, region: TensorRegion) -> bool:
     """Whether work-items meet in a region."""
     return not context.target.is_alone and any(operation.name in TALKS for operation in region.walk())
 
 
-def emit_parallel(context: Context, operation: Operation, run: Run) -> None:
+def emit_parallel(context: Context, operation: TensorOperation, run: Run) -> None:
     context.collective = False
     with context.block() as inside:
         run(context, operation.regions[0])
@@ -43,7 +43,7 @@ def emit_parallel(context: Context, operation: Operation, run: Run) -> None:
     context.collective = True
 
 
-def emit_foreach(context: Context, operation: Operation, run: Run) -> None:
+def emit_foreach(context: Context, operation: TensorOperation, run: Run) -> None:
     """The first variable is the fastest."""
     (region,) = operation.regions
     count = len(region.parameters)
@@ -53,11 +53,11 @@ def emit_foreach(context: Context, operation: Operation, run: Run) -> None:
     if context.target.is_alone:
         _nested(context, region, lower, upper, run)
     else:
-        _spread(context, region, lower, upper, run)
+        _spread_iterations(context, region, lower, upper, run)
     context.collective = True
 
 
-def _nested(context: Context, region: Region, lower: list[str], upper: list[str], run: Run) -> None:
+def _nested(context: Context, region: TensorRegion, lower: list[str], upper: list[str], run: Run) -> None:
     with ExitStack() as loops:
         for variable, begin, end in reversed(list(zip(region.parameters, lower, upper, strict=True))):
             name = context.fresh(variable.name)
@@ -66,13 +66,13 @@ def _nested(context: Context, region: Region, lower: list[str], upper: list[str]
         run(context, region)
 
 
-def _set_variable(context: Context, variable: Value, name: str) -> None:
-    assert isinstance(variable.type, Scalar)
-    c = c_type(variable.type)
+def _set_variable(context: Context, variable: TensorValue, name: str) -> None:
+    assert isinstance(variable.type, TensorScalar)
+    c = c_type_of(variable.type)
     context.values[variable] = name if c == "long" else context.declare(f"{c} const", variable.name, f"({c}){name}")
 
 
-def _spread(context: Context, region: Region, lower: list[str], upper: list[str], run: Run) -> None:
+def _spread_iterations(context: Context, region: TensorRegion, lower: list[str], upper: list[str], run: Run) -> None:
     sizes = [
         context.declare("long const", "size", f"max((long){end} - (long){begin}, 0L)")
         for begin, end in zip(lower, upper, strict=True)
@@ -104,29 +104,29 @@ def _spread(context: Context, region: Region, lower: list[str], upper: list[str]
 # values that regions give
 
 
-def _declare(context: Context, value: Value) -> Any:
+def _declare_variable(context: Context, value: TensorValue) -> Any:
     """A variable for a value that regions assign."""
     if isinstance(value.type, Coopmatrix):
         return matrices.declare(context, value)
-    assert isinstance(value.type, (Scalar, Boolean))
-    return context.declare(c_type(value.type), value.name)
+    assert isinstance(value.type, (TensorScalar, Boolean))
+    return context.declare(c_type_of(value.type), value.name)
 
 
 def _set(context: Context, variable: Any, found: Any) -> None:
     if variable == found:
         return
     if isinstance(variable, Matrix):
-        matrices.copy(context, found, variable)
+        matrices.copy_elements(context, found, variable)
     else:
         context.put(f"{variable} = {found}")
 
 
-def _deliver(context: Context, variables: Sequence[Any], yielded: Sequence[Value]) -> None:
+def _deliver(context: Context, variables: Sequence[Any], yielded: Sequence[TensorValue]) -> None:
     """Assign all at once: what is itself one of the variables is kept apart first."""
     found = [context.values[value] for value in yielded]
     for position, (value, one) in enumerate(zip(yielded, found, strict=True)):
         if one in variables and one != variables[position]:
-            kept = _declare(context, value)
+            kept = _declare_variable(context, value)
             _set(context, kept, one)
             found[position] = kept
     with context.guard(context.mask):
@@ -134,10 +134,10 @@ def _deliver(context: Context, variables: Sequence[Any], yielded: Sequence[Value
             _set(context, variable, one)
 
 
-def emit_if(context: Context, operation: Operation, run: Run) -> None:
+def emit_if(context: Context, operation: TensorOperation, run: Run) -> None:
     (condition,) = operation.operands
     test = context.text(condition)
-    variables = [_declare(context, value) for value in operation.results]
+    variables = [_declare_variable(context, value) for value in operation.results]
     varying = context.mask is not None or context.levels.get(condition, UNIFORM) != UNIFORM
     if varying and any(_talks(context, region) for region in operation.regions):
         test = context.declare("int const", "taken", test)
@@ -163,14 +163,14 @@ def emit_if(context: Context, operation: Operation, run: Run) -> None:
     context.values.update(zip(operation.results, variables, strict=True))
 
 
-def emit_for(context: Context, operation: Operation, run: Run) -> None:
+def emit_for(context: Context, operation: TensorOperation, run: Run) -> None:
     """Loop variables are counted in 64 bits, so that a small type does not wrap before the loop ends."""
     (region,) = operation.regions
     variable, *carried = region.parameters
     bounds = operation.operands[: len(operation.operands) - len(carried)]
     begin, end, *steps = [context.text(value) for value in bounds]
     step = steps[0] if steps else "1"
-    variables = [_declare(context, value) for value in carried]
+    variables = [_declare_variable(context, value) for value in carried]
     starts = [context.values[value] for value in operation.operands[len(bounds) :]]
     for one, start in zip(variables, starts, strict=True):
         _set(context, one, start)
@@ -185,13 +185,13 @@ def emit_for(context: Context, operation: Operation, run: Run) -> None:
     else:
         mask = context.mask
         guarded = f"{mask} && {name} < {end}" if mask else f"{name} < {end}"
-        with context.loop(f"long {name} = {begin}", guarded, _next(variable, name, end, step)), context.masked(None):
+        with context.loop(f"long {name} = {begin}", guarded, _next_value(variable, name, end, step)), context.masked(None):
             _set_variable(context, variable, name)
             _deliver(context, variables, run(context, region))
     context.values.update(zip(operation.results, variables, strict=True))
 
 
-def _next(variable: Value, name: str, end: str, step: str) -> str:
+def _next_value(variable: TensorValue, name: str, end: str, step: str) -> str:
     """The update of a loop variable, which does not step beyond 64 bits: no array has as many elements, so that an
     index does not get there."""
     if variable.type != I64 or step.rstrip("L") == "1":
@@ -200,12 +200,12 @@ def _next(variable: Value, name: str, end: str, step: str) -> str:
 
 
 def _loop_of_some(
-    context: Context, region: Region, name: str, bounds: tuple[str, str, str], variables: Sequence[Any], run: Run
+    context: Context, region: TensorRegion, name: str, bounds: tuple[str, str, str], variables: Sequence[Any], run: Run
 ) -> None:
     """A loop that goes on while anybody's does."""
     begin, end, step = bounds
     flag = context.local_array("anybody", "int", 1)
-    with context.loop(f"long {name} = {begin}", "true", _next(region.parameters[0], name, end, step)):
+    with context.loop(f"long {name} = {begin}", "true", _next_value(region.parameters[0], name, end, step)):
         test = f"{name} < {end}"
         going = context.declare("int const", "going", f"{context.mask} && {test}" if context.mask else test)
         context.put(f"if (!any_of({flag}, lid, {going})) break")
@@ -214,7 +214,7 @@ def _loop_of_some(
             _deliver(context, variables, run(context, region))
 
 
-EMITTERS: Final[Mapping[str, Callable[[Context, Operation, Run], None]]] = {
+EMITTERS: Final[Mapping[str, Callable[[Context, TensorOperation, Run], None]]] = {
     "for": emit_for,
     "foreach": emit_foreach,
     "if": emit_if,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from feinsum.devices.vendors import FragmentLayout, MatrixUnit, UnitTile
 from feinsum.languages.tensor.emitting.context import Amount, Context, plus
 from feinsum.languages.tensor.emitting.layouts import Matrix
-from feinsum.languages.tensor.lowering.units import Held, padded, units_for
+from feinsum.languages.tensor.lowering.coopmatrix_units import HeldMatrix, padded, units_for
 from feinsum.languages.tensor.types import Coopmatrix
 
 _DIGITS = {(1, 4): "unit_item", (4, 8): "unit_row"}
@@ -39,7 +39,7 @@ def lane_digits(units: Iterable[MatrixUnit]) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class FragmentCoordinate:
     """A row or column of a fragment's element: a number, more by what a work-item has, which is at most `reach`."""
 
     number: int
@@ -88,10 +88,10 @@ class Fragments(Matrix):
 
     @property
     def may_lack_rows(self) -> bool:
-        """Elements beyond the end are told by their :class:`Place`."""
+        """Elements beyond the end are told by their :class:`FragmentCoordinate`."""
         return False
 
-    def _registers(self) -> tuple[tuple[Place, Place], ...]:
+    def _registers(self) -> tuple[tuple[FragmentCoordinate, FragmentCoordinate], ...]:
         """Row and column of each register of a tile."""
         layout = {"matrix_a": self.tile.a, "matrix_b": self.tile.b}.get(self.type.use, self.tile.d)
         places = (layout.offset(register) for register in range(layout.length))
@@ -101,33 +101,33 @@ class Fragments(Matrix):
         """The element of the array in a register of tile i, j."""
         return (j * self.tiles[0] + i) * len(self._registers()) + register
 
-    def elements(self) -> list[tuple[str, Place, Place]]:
+    def elements(self) -> list[tuple[str, FragmentCoordinate, FragmentCoordinate]]:
         """Each element of the array with its row and column, in order."""
         found, size = [], self._size
         for j in range(self.tiles[1]):
             for i in range(self.tiles[0]):
                 for register, (row, column) in enumerate(self._registers()):
                     places = (
-                        Place(row.number + i * size[0], row.item, row.reach),
-                        Place(column.number + j * size[1], column.item, column.reach),
+                        FragmentCoordinate(row.number + i * size[0], row.item, row.reach),
+                        FragmentCoordinate(column.number + j * size[1], column.item, column.reach),
                     )
                     found.append((f"{self.name}[{self.number(i, j, register)}]", *places))
         return found
 
 
-def _place(layout: FragmentLayout, axis: int, number: int) -> Place:
+def _place(layout: FragmentLayout, axis: int, number: int) -> FragmentCoordinate:
     """The place of a register along an axis: what the lane's number adds, and its own number."""
     steps = list(layout.steps(axis))
     terms = [f"{step} * {_digit(divisor, count)}" if step > 1 else _digit(divisor, count) for divisor, count, step in steps]
-    return Place(number, " + ".join(terms) or 0, sum((count - 1) * step for _, count, step in steps))
+    return FragmentCoordinate(number, " + ".join(terms) or 0, sum((count - 1) * step for _, count, step in steps))
 
 
-def fragments(type_: Coopmatrix, name: str, held: Held) -> Fragments:
+def fragments(type_: Coopmatrix, name: str, held: HeldMatrix) -> Fragments:
     """The fragments in which units hold a coopmatrix."""
     return Fragments(name, type_, 1, 0, False, 0, tile=held.tile, depth=held.depth)
 
 
-def multiply(context: Context, a: Fragments, b: Fragments, total: Fragments) -> None:
+def multiply_fragments(context: Context, a: Fragments, b: Fragments, total: Fragments) -> None:
     """``total += a b``, by the deepest units that fit what is left."""
     units = units_for(context.target, a.type.component, b.type.component, total.type.component, None) or units_for(
         context.target, a.type.component, b.type.component, total.type.component, _ENOUGH
@@ -136,7 +136,7 @@ def multiply(context: Context, a: Fragments, b: Fragments, total: Fragments) -> 
     while k < a.tiles[1]:
         unit = next(unit for unit in units if unit.k // a.tile.depth <= a.tiles[1] - k)
         context.units[unit.name] = None
-        _step(context.put, unit, (a, b, total), k)
+        _product_step(context.put, unit, (a, b, total), k)
         k += unit.k // a.tile.depth
 
 
@@ -144,7 +144,9 @@ _ENOUGH = 1 << 20
 """Terms of a sum that no unit is too coarse for: who holds fragments has been found to be long enough."""
 
 
-def _step(put: Callable[[str], None], unit: MatrixUnit, matrices: tuple[Fragments, Fragments, Fragments], k: int) -> None:
+def _product_step(
+    put: Callable[[str], None], unit: MatrixUnit, matrices: tuple[Fragments, Fragments, Fragments], k: int
+) -> None:
     """One product of a unit for each tile of the total."""
     (a, b, total), tile = matrices, unit.tile
     deep = range(k, k + unit.k // tile.depth)

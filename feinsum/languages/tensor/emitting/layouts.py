@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from feinsum.languages.tensor.emitting.context import Amount, Context, plus, times
-from feinsum.languages.tensor.emitting.numbers import c_type
+from feinsum.languages.tensor.emitting.context import Amount, Context, plus, product_expression
+from feinsum.languages.tensor.emitting.numbers import c_type_of
 from feinsum.languages.tensor.types import Coopmatrix
 
 DIGITS: Final = "0123456789abcdef"
@@ -30,7 +30,7 @@ class Matrix:
     @property
     def c(self) -> str:
         """The C type of a vector."""
-        return c_type(self.type.component) + (str(self.width) if self.width > 1 else "")
+        return c_type_of(self.type.component) + (str(self.width) if self.width > 1 else "")
 
     @property
     def overlaps(self) -> bool:
@@ -41,15 +41,19 @@ class Matrix:
     def first(self, piece: Amount) -> Amount:
         """The first row of a piece, which is one vector of rows."""
         if not self.overlaps:
-            return times(piece, self.width)
+            return product_expression(piece, self.width)
         last = self.type.rows - self.width
-        return min(piece * self.width, last) if isinstance(piece, int) else f"min({times(piece, self.width)}, {last})"
+        return (
+            min(piece * self.width, last)
+            if isinstance(piece, int)
+            else f"min({product_expression(piece, self.width)}, {last})"
+        )
 
     def row(self, piece: Amount, lane: int) -> Amount:
         """The row of an element of a piece."""
         if self.replicated or self.step == 1:
             return plus(self.first(piece), lane)
-        return plus("lane", times(piece, self.step))
+        return plus("lane", product_expression(piece, self.step))
 
     def component(self, row: int, column: int) -> str:
         """An element of a matrix whose pieces are vectors of rows."""

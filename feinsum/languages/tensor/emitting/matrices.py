@@ -19,14 +19,14 @@ import cgen
 from feinsum.languages.tensor.emitting.context import Amount, Context
 from feinsum.languages.tensor.emitting.fragments import fragments
 from feinsum.languages.tensor.emitting.layouts import Matrix, component_of, layout
-from feinsum.languages.tensor.emitting.numbers import arithmetic, conversion, literal, zero
-from feinsum.languages.tensor.ir import Operation, Value
-from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, Scalar
+from feinsum.languages.tensor.emitting.numbers import arithmetic_expression, conversion, literal, zero
+from feinsum.languages.tensor.ir import TensorOperation, TensorValue
+from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, TensorScalar
 
 MOST_WRITTEN_OUT = 1024
 
 
-def declare(context: Context, value: Value) -> Matrix:
+def declare(context: Context, value: TensorValue) -> Matrix:
     """A new array for a value."""
     assert isinstance(value.type, Coopmatrix)
     held = context.on_units.get(value)
@@ -37,7 +37,7 @@ def declare(context: Context, value: Value) -> Matrix:
     return matrix
 
 
-def each(context: Context, count: int, body: Callable[[Amount], None], written_out: bool) -> None:
+def for_each_element(context: Context, count: int, body: Callable[[Amount], None], written_out: bool) -> None:
     if written_out:
         for number in range(count):
             body(number)
@@ -47,7 +47,7 @@ def each(context: Context, count: int, body: Callable[[Amount], None], written_o
         body(name)
 
 
-def split(number: Amount, by: int) -> tuple[Amount, Amount]:
+def element_position(number: Amount, by: int) -> tuple[Amount, Amount]:
     """Column and piece of an element of an array."""
     if isinstance(number, int):
         return divmod(number, by)
@@ -62,15 +62,17 @@ def vector_of(matrix: Matrix, components: list[str]) -> str:
     return f"({matrix.c})({', '.join(components)})" if matrix.width > 1 else components[0]
 
 
-def copy(context: Context, source: Matrix, target: Matrix) -> None:
-    each(context, source.length, lambda q: context.put(f"{target.name}[{q}] = {source.name}[{q}]"), is_small(source))
+def copy_elements(context: Context, source: Matrix, target: Matrix) -> None:
+    for_each_element(
+        context, source.length, lambda q: context.put(f"{target.name}[{q}] = {source.name}[{q}]"), is_small(source)
+    )
 
 
-def emit_constant(context: Context, operation: Operation) -> None:
+def emit_matrix_constant(context: Context, operation: TensorOperation) -> None:
     matrix = declare(context, operation.results[0])
     value = literal(operation.attributes["value"], matrix.type.component)
     filled = f"({matrix.c})({value})" if matrix.width > 1 else value
-    each(context, matrix.length, lambda q: context.put(f"{matrix.name}[{q}] = {filled}"), is_small(matrix))
+    for_each_element(context, matrix.length, lambda q: context.put(f"{matrix.name}[{q}] = {filled}"), is_small(matrix))
     context.values[operation.results[0]] = matrix
 
 
@@ -82,7 +84,7 @@ def by_components(matrix: Matrix, compute: Callable[[Callable[[str, int], str]],
     )
 
 
-def emit_elementwise(context: Context, operation: Operation, name: str) -> None:
+def emit_elementwise(context: Context, operation: TensorOperation, name: str) -> None:
     """Arithmetic of matrices held alike."""
     matrix = declare(context, operation.results[0])
     operands = [context.values[value] for value in operation.operands]
@@ -91,21 +93,21 @@ def emit_elementwise(context: Context, operation: Operation, name: str) -> None:
     def body(q: Amount) -> None:
         vectors = [f"{operand.name}[{q}]" for operand in operands]
         if type_ in (F32, F64):
-            text = arithmetic(name, type_, vectors, type_)
+            text = arithmetic_expression(name, type_, vectors, type_)
         else:
             text = by_components(
                 matrix,
-                lambda part: arithmetic(
+                lambda part: arithmetic_expression(
                     name, type_, [part(v, o.width) for v, o in zip(vectors, operands, strict=True)], matrix.type.component
                 ),
             )
         context.put(f"{matrix.name}[{q}] = {text}")
 
-    each(context, matrix.length, body, is_small(matrix))
+    for_each_element(context, matrix.length, body, is_small(matrix))
     context.values[operation.results[0]] = matrix
 
 
-def emit_scale(context: Context, operation: Operation) -> None:
+def emit_scale(context: Context, operation: TensorOperation) -> None:
     matrix = declare(context, operation.results[0])
     source: Matrix = context.values[operation.operands[1]]
     factor, type_ = context.text(operation.operands[0]), matrix.type.component
@@ -115,14 +117,16 @@ def emit_scale(context: Context, operation: Operation) -> None:
         if type_ in (F32, F64):
             text = f"{factor} * {vector}"
         else:
-            text = by_components(matrix, lambda part: arithmetic("mul", type_, [factor, part(vector, source.width)], type_))
+            text = by_components(
+                matrix, lambda part: arithmetic_expression("mul", type_, [factor, part(vector, source.width)], type_)
+            )
         context.put(f"{matrix.name}[{q}] = {text}")
 
-    each(context, matrix.length, body, is_small(matrix))
+    for_each_element(context, matrix.length, body, is_small(matrix))
     context.values[operation.results[0]] = matrix
 
 
-def emit_cast(context: Context, operation: Operation) -> None:
+def emit_matrix_cast(context: Context, operation: TensorOperation) -> None:
     """Between types of different vectors, component by component."""
     source: Matrix = context.values[operation.operands[0]]
     matrix = declare(context, operation.results[0])
@@ -142,7 +146,7 @@ def cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
                 text = by_components(matrix, lambda part: conversion(part(vector, source.width), before, after))
                 context.put(f"{matrix.name}[{q}] = {text}")
 
-        each(context, matrix.length, body, is_small(matrix))
+        for_each_element(context, matrix.length, body, is_small(matrix))
         return
     for column in range(matrix.type.columns):
         for piece in range(matrix.pieces):
@@ -155,13 +159,13 @@ def cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
             context.put(f"{matrix.name}[{column * matrix.pieces + piece}] = {vector_of(matrix, components)}")
 
 
-def _has_conversion(before: Scalar, after: Scalar) -> bool:
+def _has_conversion(before: TensorScalar, after: TensorScalar) -> bool:
     """Whether vectors are converted as a whole."""
     if before.is_complex or after.is_complex or after in (F16, BF16):
         return False
     return before.is_integer or not after.is_integer
 
 
-EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
+EMITTERS: Final[Mapping[str, Callable[[Context, TensorOperation], None]]] = {
     "cooperative_matrix_scale": emit_scale,
 }

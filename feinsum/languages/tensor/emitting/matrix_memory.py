@@ -7,26 +7,42 @@ from contextlib import nullcontext
 from math import gcd
 from typing import Final
 
-from feinsum.languages.tensor.emitting.context import Amount, Context, View, divisor_of, plus, times, within
-from feinsum.languages.tensor.emitting.fragments import Fragments, Place
+from feinsum.languages.tensor.emitting.context import (
+    Amount,
+    Context,
+    EmittedView,
+    divisor_of,
+    plus,
+    product_expression,
+    within,
+)
+from feinsum.languages.tensor.emitting.fragments import FragmentCoordinate, Fragments
 from feinsum.languages.tensor.emitting.layouts import DIGITS, Matrix, component_of
-from feinsum.languages.tensor.emitting.matrices import declare, each, is_small, split, vector_of
-from feinsum.languages.tensor.emitting.memory import loaded, stored
+from feinsum.languages.tensor.emitting.matrices import declare, element_position, for_each_element, is_small, vector_of
+from feinsum.languages.tensor.emitting.memory import loaded_element, stored
 from feinsum.languages.tensor.emitting.numbers import zero
-from feinsum.languages.tensor.ir import Operation, Value
+from feinsum.languages.tensor.ir import TensorOperation, TensorValue
 from feinsum.languages.tensor.types import BF16, F16, F32, F64
 
 
-def _turned(operation: Operation) -> bool:
+def _is_transposed(operation: TensorOperation) -> bool:
     return bool(operation.attributes.get("transposes") == ("t",))
 
 
-class _Access:
+class _MatrixAccess:
     """The places of a matrix's elements in memory, and those to be checked."""
 
-    def __init__(self, context: Context, operation: Operation, matrix: Matrix, view: View, x: Value, y: Value) -> None:
-        self.matrix, self.turned = matrix, _turned(operation)
-        self.x, self.y = _origin(context, x), _origin(context, y)
+    def __init__(
+        self,
+        context: Context,
+        operation: TensorOperation,
+        matrix: Matrix,
+        view: EmittedView,
+        x: TensorValue,
+        y: TensorValue,
+    ) -> None:
+        self.matrix, self.turned = matrix, _is_transposed(operation)
+        self.x, self.y = _view_origin(context, x), _view_origin(context, y)
         checked = operation.attributes["checked"]
         self.rows_checked = checked in ("rows_checked", "both_checked")
         self.columns_checked = checked in ("cols_checked", "both_checked")
@@ -37,7 +53,10 @@ class _Access:
 
     def place(self, row: Amount, column: Amount) -> Amount:
         """Where the element of a row and a column of the matrix lies."""
-        return plus(times(plus(self.starts[0], row), self.strides[0]), times(plus(self.starts[1], column), self.strides[1]))
+        return plus(
+            product_expression(plus(self.starts[0], row), self.strides[0]),
+            product_expression(plus(self.starts[1], column), self.strides[1]),
+        )
 
     def condition(self, row: Amount, column: Amount) -> str:
         """Whether an element is there; empty where it is."""
@@ -53,7 +72,7 @@ class _Access:
             tests.append(f"(ulong)({plus(self.starts[1], column)}) < (ulong){self.sizes[1]}")
         return " && ".join(tests)
 
-    def test(self, row: Place, column: Place) -> str:
+    def test(self, row: FragmentCoordinate, column: FragmentCoordinate) -> str:
         """The same for an element of a fragment; "0" where it is never there."""
         known = [row.test(self.matrix.type.rows), column.test(self.matrix.type.columns)]
         if "0" in known:
@@ -77,23 +96,23 @@ class _Access:
         return found
 
 
-def _origin(context: Context, value: Value) -> Amount:
+def _view_origin(context: Context, value: TensorValue) -> Amount:
     text = context.text(value)
     return int(text.rstrip("L")) if text.rstrip("L").isdigit() else text
 
 
-def emit_load(context: Context, operation: Operation) -> None:
+def emit_matrix_load(context: Context, operation: TensorOperation) -> None:
     source, x, y = operation.operands
-    view: View = context.values[source]
+    view: EmittedView = context.values[source]
     matrix = declare(context, operation.results[0])
     context.values[operation.results[0]] = matrix
-    access = _Access(context, operation, matrix, view, x, y)
+    access = _MatrixAccess(context, operation, matrix, view, x, y)
 
     def element(row: Amount, column: Amount) -> str:
         condition = access.condition(row, column)
         if condition == "0":
             return zero(view.element)
-        text = loaded(view, access.place(row, column))
+        text = loaded_element(view, access.place(row, column))
         return f"({condition} ? {text} : {zero(view.element)})" if condition else text
 
     if isinstance(matrix, Fragments):
@@ -102,7 +121,7 @@ def emit_load(context: Context, operation: Operation) -> None:
         return
 
     def body(q: Amount) -> None:
-        column, piece = split(q, matrix.pieces)
+        column, piece = element_position(q, matrix.pieces)
         if vectors := access.vectors(piece):
             first = matrix.first(piece)
             loads = [_vector_loaded(view, access.place(plus(first, lane), column), n) for lane, n in vectors]
@@ -120,20 +139,20 @@ def emit_load(context: Context, operation: Operation) -> None:
         if (length := _aligned_length(context, access, view, x, y)) > 1:
             _load_columns(context, access, view, length)
         else:
-            each(context, matrix.length, body, is_small(matrix))
+            for_each_element(context, matrix.length, body, is_small(matrix))
 
 
-def _load_fragments(context: Context, access: _Access, matrix: Fragments, view: View) -> None:
+def _load_fragments(context: Context, access: _MatrixAccess, matrix: Fragments, view: EmittedView) -> None:
     for name, row, column in matrix.elements():
         condition = access.test(row, column)
         text = zero(view.element)
         if condition != "0":
-            text = loaded(view, access.place(row.text, column.text))
+            text = loaded_element(view, access.place(row.text, column.text))
             text = f"({condition}) ? {text} : {zero(view.element)}" if condition else text
         context.put(f"{name} = {text}")
 
 
-def _store_fragments(context: Context, access: _Access, matrix: Fragments, view: View, atomic: str) -> None:
+def _store_fragments(context: Context, access: _MatrixAccess, matrix: Fragments, view: EmittedView, atomic: str) -> None:
     for name, row, column in matrix.elements():
         condition = access.test(row, column)
         if condition != "0":
@@ -141,7 +160,7 @@ def _store_fragments(context: Context, access: _Access, matrix: Fragments, view:
                 stored(context, view, access.place(row.text, column.text), name, atomic)
 
 
-def _aligned_length(context: Context, access: _Access, view: View, x: Value, y: Value) -> int:
+def _aligned_length(context: Context, access: _MatrixAccess, view: EmittedView, x: TensorValue, y: TensorValue) -> int:
     """How many rows of a matrix that all hold are one aligned vector of 16 bytes; 1 where that is not known.
 
     A GPU loads it at once, and to load single elements would keep it from multiplying.
@@ -157,7 +176,7 @@ def _aligned_length(context: Context, access: _Access, view: View, x: Value, y: 
     return length if gcd(along, across, divisor_of(access.strides[1]), view.aligned, length) == length else 1
 
 
-def _load_columns(context: Context, access: _Access, view: View, length: int) -> None:
+def _load_columns(context: Context, access: _MatrixAccess, view: EmittedView, length: int) -> None:
     """Columns in vectors, and what is left of them in elements."""
     matrix = access.matrix
     type_ = f"{matrix.c}{length}"
@@ -171,22 +190,22 @@ def _load_columns(context: Context, access: _Access, view: View, length: int) ->
             for lane in range(length):
                 context.put(f"{matrix.name}[{column * rows + row + lane}] = {vector}.s{lane}")
         for row in range(rows - rows % length, rows):
-            text = loaded(view, access.place(row, column))
+            text = loaded_element(view, access.place(row, column))
             text = f"{condition} ? {text} : {zero(view.element)}" if condition else text
             context.put(f"{matrix.name}[{column * rows + row}] = {text}")
 
 
-def _vector_loaded(view: View, place: Amount, length: int) -> str:
+def _vector_loaded(view: EmittedView, place: Amount, length: int) -> str:
     """Elements one behind the other, as computed with."""
     if length == 1:
-        return loaded(view, place)
+        return loaded_element(view, place)
     pointer = f"{view.pointer} + {within(place)}"
     if view.element == BF16:
         return f"as_float{length}(convert_uint{length}(vload{length}(0, {pointer})) << 16)"
     return f"{'vload_half' if view.element == F16 else 'vload'}{length}(0, {pointer})"
 
 
-def _store_vector(context: Context, view: View, place: Amount, vector: str, length: int) -> None:
+def _store_vector(context: Context, view: EmittedView, place: Amount, vector: str, length: int) -> None:
     if length == 1:
         stored(context, view, place, vector)
         return
@@ -198,11 +217,11 @@ def _store_vector(context: Context, view: View, place: Amount, vector: str, leng
         context.put(f"vstore{suffix}({vector}, 0, {pointer})")
 
 
-def emit_store(context: Context, operation: Operation) -> None:
+def emit_matrix_store(context: Context, operation: TensorOperation) -> None:
     value, target, x, y = operation.operands
-    view: View = context.values[target]
+    view: EmittedView = context.values[target]
     matrix: Matrix = context.values[value]
-    access = _Access(context, operation, matrix, view, x, y)
+    access = _MatrixAccess(context, operation, matrix, view, x, y)
     atomic = operation.attributes["atomic"]
     if isinstance(matrix, Fragments):
         with context.guard(context.mask):
@@ -210,7 +229,7 @@ def emit_store(context: Context, operation: Operation) -> None:
         return
 
     def body(q: Amount) -> None:
-        column, piece = split(q, matrix.pieces)
+        column, piece = element_position(q, matrix.pieces)
         if (vectors := access.vectors(piece)) and not atomic:
             first = matrix.first(piece)
             with context.guard(access.condition(0, column) if access.columns_checked else None):
@@ -226,7 +245,7 @@ def emit_store(context: Context, operation: Operation) -> None:
             if conditions[0] == "0":
                 continue
             if matrix.overlaps and atomic:
-                conditions.append(f"{row} >= {times(piece, matrix.width)}")
+                conditions.append(f"{row} >= {product_expression(piece, matrix.width)}")
             if matrix.replicated and not context.target.is_alone:
                 conditions.append(f"lane == {within(q)} % {context.target.subgroup_size}")
             component = component_of(f"{matrix.name}[{q}]", matrix.width, lane)
@@ -234,10 +253,10 @@ def emit_store(context: Context, operation: Operation) -> None:
                 stored(context, view, access.place(row, column), component, atomic)
 
     with context.guard(context.mask) if context.mask else nullcontext():
-        each(context, matrix.length, body, is_small(matrix))
+        for_each_element(context, matrix.length, body, is_small(matrix))
 
 
-EMITTERS: Final[Mapping[str, Callable[[Context, Operation], None]]] = {
-    "cooperative_matrix_load": emit_load,
-    "cooperative_matrix_store": emit_store,
+EMITTERS: Final[Mapping[str, Callable[[Context, TensorOperation], None]]] = {
+    "cooperative_matrix_load": emit_matrix_load,
+    "cooperative_matrix_store": emit_matrix_store,
 }

@@ -13,7 +13,7 @@ import numpy as np
 
 from feinsum.elementwise import MATH
 from feinsum.languages.tensor.numbers import rounded
-from feinsum.languages.tensor.types import BF16, F16, F64, Boolean, Scalar
+from feinsum.languages.tensor.types import BF16, F16, F64, Boolean, TensorScalar
 
 _COMPUTED: Final = {
     "i8": "char", "i16": "short", "i32": "int", "i64": "long", "index": "long", "bf16": "float", "f16": "float",
@@ -24,26 +24,26 @@ COMPARISONS: Final = {"eq": "==", "ne": "!=", "gt": ">", "ge": ">=", "lt": "<", 
 _SIGNS: Final = {"add": "+", "sub": "-", "mul": "*", "div": "/", "and": "&", "or": "|", "xor": "^"}
 
 
-def c_type(type_: Scalar | Boolean) -> str:
+def c_type_of(type_: TensorScalar | Boolean) -> str:
     """The type of variables."""
     return "int" if isinstance(type_, Boolean) else _COMPUTED[type_.name]
 
 
-def stored_type(type_: Scalar) -> str:
+def pointer_type(type_: TensorScalar) -> str:
     """What pointers to elements point to; to the parts of complex numbers."""
     return _STORED[type_.name]
 
 
-def parts(type_: Scalar) -> int:
+def stored_parts(type_: TensorScalar) -> int:
     """How many stored values an element has."""
     return 2 if type_.is_complex else 1
 
 
-def literal(value: Any, type_: Scalar | Boolean) -> str:
+def literal(value: Any, type_: TensorScalar | Boolean) -> str:
     """A constant.
 
-    >>> literal(1.5, Scalar("f32")), literal(-2, Scalar("i64")), literal(True, Boolean()), literal(1e300, Scalar("f32"))
-    ('0x1.8000000000000p+0f', '(-2L)', '1', 'INFINITY')
+    >>> literal(1.5, TensorScalar("f32")), literal(-2, TensorScalar("i64")), literal(True, Boolean()), literal(1e300,
+    TensorScalar("f32")) ('0x1.8000000000000p+0f', '(-2L)', '1', 'INFINITY')
     """
     if isinstance(type_, Boolean):
         return str(int(value))
@@ -53,7 +53,7 @@ def literal(value: Any, type_: Scalar | Boolean) -> str:
         return f"({text})" if integer < 0 else text
     if type_.is_complex:
         part = type_.component
-        return f"({c_type(type_)})({literal(value.real, part)}, {literal(value.imag, part)})"
+        return f"({c_type_of(type_)})({literal(value.real, part)}, {literal(value.imag, part)})"
     number = float(rounded(value, type_))
     if math.isinf(number):  # a constant beyond its type
         return "INFINITY" if number > 0 else "(-INFINITY)"
@@ -61,27 +61,29 @@ def literal(value: Any, type_: Scalar | Boolean) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def rounding(expression: str, type_: Scalar | Boolean) -> str:
+def rounding(expression: str, type_: TensorScalar | Boolean) -> str:
     """A float as a number of a narrower type."""
     if type_ == F16:
         return f"round_f16({expression})"
     return f"round_bf16({expression})" if type_ == BF16 else expression
 
 
-def arithmetic(name: str, type_: Scalar | Boolean, operands: list[str], result: Scalar | Boolean) -> str:
+def arithmetic_expression(
+    name: str, type_: TensorScalar | Boolean, operands: list[str], result: TensorScalar | Boolean
+) -> str:
     """The expression of an instruction on scalars of a type."""
     if isinstance(type_, Boolean):
         return f"!{operands[0]}" if name == "not" else f"({operands[0]} {_SIGNS[name]} {operands[1]})"
     if type_.is_integer:
         return _of_integers(name, type_, operands)
     if type_.is_complex:
-        return _of_complex(name, type_, operands)
+        return _complex_expression(name, type_, operands)
     return rounding(_of_floats(name, operands), result)
 
 
-def _of_integers(name: str, type_: Scalar, operands: list[str]) -> str:
+def _of_integers(name: str, type_: TensorScalar, operands: list[str]) -> str:
     a, b = operands[0], operands[-1]
-    c, wide = c_type(type_), "ulong" if type_.size_bytes == 8 else "uint"
+    c, wide = c_type_of(type_), "ulong" if type_.size_bytes == 8 else "uint"
     if name in ("add", "sub", "mul"):
         return f"({c})(({wide}){a} {_SIGNS[name]} ({wide}){b})"
     if name in ("and", "or", "xor"):
@@ -109,7 +111,7 @@ def _of_floats(name: str, operands: list[str]) -> str:
     return f"{function}({', '.join(operands)})"
 
 
-def _of_complex(name: str, type_: Scalar, operands: list[str]) -> str:
+def _complex_expression(name: str, type_: TensorScalar, operands: list[str]) -> str:
     a, b = operands[0], operands[-1]
     if name in ("add", "sub"):
         return f"({a} {_SIGNS[name]} {b})"
@@ -118,7 +120,7 @@ def _of_complex(name: str, type_: Scalar, operands: list[str]) -> str:
         "div": f"div_{type_.name}({a}, {b})",
         "neg": f"(-{a})",
         "abs": f"hypot({a}.x, {a}.y)",
-        "conj": f"({c_type(type_)})({a}.x, -{a}.y)",
+        "conj": f"({c_type_of(type_)})({a}.x, -{a}.y)",
         "re": f"{a}.x",
         "im": f"{a}.y",
         "exp": f"exp_{type_.name}({a})",
@@ -126,41 +128,41 @@ def _of_complex(name: str, type_: Scalar, operands: list[str]) -> str:
     }[name]
 
 
-def comparison(condition: str, type_: Scalar | Boolean, a: str, b: str) -> str:
+def comparison(condition: str, type_: TensorScalar | Boolean, a: str, b: str) -> str:
     """Whether two numbers compare."""
-    if isinstance(type_, Scalar) and type_.is_complex:
+    if isinstance(type_, TensorScalar) and type_.is_complex:
         equal = f"({a}.x == {b}.x && {a}.y == {b}.y)"
         return equal if condition == "eq" else f"!{equal}"
     return f"({a} {COMPARISONS[condition]} {b})"
 
 
-def conversion(expression: str, source: Scalar, result: Scalar) -> str:
+def conversion(expression: str, source: TensorScalar, result: TensorScalar) -> str:
     """A number as one of another type."""
     if source == result:
         return expression
     if result.is_complex:
-        c, part = c_type(result), c_type(result.component)
+        c, part = c_type_of(result), c_type_of(result.component)
         if source.is_complex:
             return f"({c})(({part}){expression}.x, ({part}){expression}.y)"
         return f"({c})(({part}){expression}, 0)"
     if result in (F16, BF16):
         return f"round_{result}{'_of_double' if _is_wide(source) else ''}({expression})"
     if result.is_integer and not source.is_integer and result.size_bytes < 4:
-        return f"({c_type(result)})(int){expression}"
-    return f"({c_type(result)}){expression}"
+        return f"({c_type_of(result)})(int){expression}"
+    return f"({c_type_of(result)}){expression}"
 
 
-def _is_wide(source: Scalar) -> bool:
+def _is_wide(source: TensorScalar) -> bool:
     """Whether a float does not hold the numbers of a type, so that rounding to one would be rounding twice."""
     return source == F64 or (source.is_integer and source.size_bytes > 2)
 
 
-def zero(type_: Scalar | Boolean) -> str:
+def zero(type_: TensorScalar | Boolean) -> str:
     """The constant 0."""
-    return literal(0 if not (isinstance(type_, Scalar) and type_.is_complex) else 0j, type_)
+    return literal(0 if not (isinstance(type_, TensorScalar) and type_.is_complex) else 0j, type_)
 
 
-def needs_double(type_: Scalar) -> bool:
+def needs_double(type_: TensorScalar) -> bool:
     return type_ == F64 or type_.name == "c64"
 
 

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from feinsum.errors import ValidationError
-from feinsum.languages.source import Source
-from feinsum.languages.tensor.arguments import indexed_by_group, instances, signature
+from feinsum.languages.source import SourceText
+from feinsum.languages.tensor.arguments import indexed_by_group, instance_count, signature
 from feinsum.languages.tensor.interpreting import linear_algebra, machine, scalars, sub_groups
-from feinsum.languages.tensor.interpreting.arguments import bind, give_back, values_of
-from feinsum.languages.tensor.interpreting.machine import Machine
-from feinsum.languages.tensor.ir import Function
+from feinsum.languages.tensor.interpreting.arguments import bind_values, give_back, values_of
+from feinsum.languages.tensor.interpreting.machine import KernelInterpreter
+from feinsum.languages.tensor.ir import TensorFunction
 
 SUBGROUP_SIZE: Final = 16
 """Of functions that do not say; the reference calls 16 and 32 typical."""
@@ -24,9 +24,9 @@ INSTRUCTIONS: Final = machine.INSTRUCTIONS | scalars.INSTRUCTIONS | linear_algeb
 """What each instruction does."""
 
 
-def execute(
-    function: Function,
-    source: Source,
+def execute_kernel(
+    function: TensorFunction,
+    source: SourceText,
     arguments: Mapping[str, Any],
     count: int | None = None,
     subgroup_size: int | None = None,
@@ -37,17 +37,17 @@ def execute(
     Sizes that the function itself gives prevail; by default a work-group has two sub-groups of 16.
     """
     items, columns = _sizes(function, subgroup_size, work_group_size)
-    bound = bind(function, arguments)
-    values, count = values_of(bound), instances(function, bound, indexed_by_group(function), count)
+    bound = bind_values(function, arguments)
+    values, count = values_of(bound), instance_count(function, bound, indexed_by_group(function), count)
     for instance in range(count):
-        one = Machine(source, instance, count, items, columns, INSTRUCTIONS)
+        one = KernelInterpreter(source, instance, count, items, columns, INSTRUCTIONS)
         one.values.update(values)
         one.run(function.body)
     give_back(values, bound)
     return signature(function).written_among(arguments)
 
 
-def _sizes(function: Function, subgroup_size: int | None, work_group_size: tuple[int, int] | None) -> tuple[int, int]:
+def _sizes(function: TensorFunction, subgroup_size: int | None, work_group_size: tuple[int, int] | None) -> tuple[int, int]:
     """The work-items of a sub-group, and the sub-groups of a work-group."""
     items = function.attributes.get("subgroup_size", subgroup_size)
     group = function.attributes.get("work_group_size", work_group_size)

@@ -10,16 +10,16 @@ from typing import Any, Final
 import numpy as np
 
 from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
-from feinsum.languages.tensor.interpreting.machine import Instruction, Machine
-from feinsum.languages.tensor.ir import Operation
-from feinsum.languages.tensor.numbers import Numbers, rounded, wide
+from feinsum.languages.tensor.interpreting.machine import Instruction, KernelInterpreter
+from feinsum.languages.tensor.ir import TensorOperation
+from feinsum.languages.tensor.numbers import Numbers, accumulation_type, rounded
 
 
-def run_update(machine: Machine, operation: Operation) -> None:
+def run_update(machine: KernelInterpreter, operation: TensorOperation) -> None:
     """``result := alpha * (what is made of the operands) + beta * result``."""
     alpha, *memrefs, beta, result = machine.operands(operation)
     type_ = result.memory.element
-    dtype = wide(type_)
+    dtype = accumulation_type(type_)
     factors = [view.memory.data[view.whole()].astype(dtype) for view in memrefs]
     turned = operation.attributes.get("transposes", ())
     factors = [
@@ -35,7 +35,7 @@ def run_update(machine: Machine, operation: Operation) -> None:
         result.memory.data[places] = rounded(value, type_)
 
 
-def _made(operation: Operation, factors: list[Numbers]) -> Any:
+def _made(operation: TensorOperation, factors: list[Numbers]) -> Any:
     first = factors[0]
     match operation.name:
         case "gemm" | "gemv":

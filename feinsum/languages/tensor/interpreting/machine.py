@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feinsum.languages.diagnostics import broken_rule
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 from feinsum.languages.tensor.interpreting.memory import OutOfBoundsError
-from feinsum.languages.tensor.ir import Operation, Region, Value
+from feinsum.languages.tensor.ir import TensorOperation, TensorRegion, TensorValue
 from feinsum.languages.tensor.numbers import component, dtype_of, rounded
 from feinsum.languages.tensor.types import Coopmatrix
 
 Mask = NDArray[np.bool_]
 
 
-class Machine:
+class KernelInterpreter:
     """One instance of a kernel.
 
     :ivar values: what names stand for: arrays of numbers, views and groups.
@@ -33,7 +33,7 @@ class Machine:
 
     def __init__(
         self,
-        source: Source,
+        source: SourceText,
         instance: int,
         count: int,
         subgroup_size: int,
@@ -43,11 +43,11 @@ class Machine:
         self._source, self._instructions = source, instructions
         self.instance, self.count = instance, count
         self.subgroup_size, self.subgroups = subgroup_size, subgroups
-        self.values: dict[Value, Any] = {}
+        self.values: dict[TensorValue, Any] = {}
         self.collective = True
         self.active: Mask = np.ones(1, bool)
 
-    def fail(self, operation: Operation, rule: str, message: str) -> NoReturn:
+    def fail(self, operation: TensorOperation, rule: str, message: str) -> NoReturn:
         """Say which rule the program breaks as it runs.
 
         :raises LanguageError: always.
@@ -55,7 +55,7 @@ class Machine:
         where = f"{message} (instance {self.instance} of {self.count})"
         raise broken_rule(self._source, rule, operation.span, where)
 
-    def run(self, region: Region) -> list[Any]:
+    def run(self, region: TensorRegion) -> list[Any]:
         """Execute a region; what it yields."""
         for operation in region.operations:
             if operation.name == "yield":
@@ -66,11 +66,11 @@ class Machine:
                 self.fail(operation, "run-bounds", f"there is no {error}")
         return []
 
-    def operands(self, operation: Operation) -> list[Any]:
+    def operands(self, operation: TensorOperation) -> list[Any]:
         """The values of an operation's operands."""
         return [self.values[value] for value in operation.operands]
 
-    def give(self, operation: Operation, *results: Any) -> None:
+    def give(self, operation: TensorOperation, *results: Any) -> None:
         """Set the values of an operation's results."""
         self.values.update(zip(operation.results, results, strict=True))
 
@@ -109,7 +109,7 @@ class Machine:
             return self.active
         return np.asarray(self.active.reshape(self.subgroups, -1).any(axis=1))
 
-    def of_subgroups(self, operation: Operation, numbers: Any, what: str) -> NDArray[Any]:
+    def of_subgroups(self, operation: TensorOperation, numbers: Any, what: str) -> NDArray[Any]:
         """The value that each sub-group has, which is the same for all who take part in it."""
         if self.collective:
             return np.broadcast_to(numbers, (1,))
@@ -120,7 +120,7 @@ class Machine:
             self.fail(operation, "run-uniform", f"{what} differs between the work-items of a sub-group")
         return np.asarray(leaders)
 
-    def merged(self, operation: Operation, where: Mask, new: Any, old: Any, value: Value) -> Any:
+    def merged(self, operation: TensorOperation, where: Mask, new: Any, old: Any, value: TensorValue) -> Any:
         """`new` for those in `where`, and `old` for the others."""
         if isinstance(value.type, Coopmatrix):
             chosen = self.of_subgroups(operation, where, "who gets a coopmatrix")
@@ -128,15 +128,15 @@ class Machine:
         return np.where(where, new, old)
 
 
-Instruction = Callable[[Machine, Operation], None]
+Instruction = Callable[[KernelInterpreter, TensorOperation], None]
 
 
-def run_parallel(machine: Machine, operation: Operation) -> None:
+def run_parallel(machine: KernelInterpreter, operation: TensorOperation) -> None:
     with machine.apart(np.ones(machine.work_items, bool)):
         machine.run(operation.regions[0])
 
 
-def run_foreach(machine: Machine, operation: Operation) -> None:
+def run_foreach(machine: KernelInterpreter, operation: TensorOperation) -> None:
     """The first variable is the fastest; work-items take what is left over in turn."""
     (region,) = operation.regions
     bounds = [int(np.asarray(bound).reshape(-1)[0]) for bound in machine.operands(operation)]
@@ -153,7 +153,7 @@ def run_foreach(machine: Machine, operation: Operation) -> None:
             machine.run(region)
 
 
-def run_for(machine: Machine, operation: Operation) -> None:
+def run_for(machine: KernelInterpreter, operation: TensorOperation) -> None:
     (region,) = operation.regions
     variable, *carried = region.parameters
     values = machine.operands(operation)
@@ -181,7 +181,7 @@ def run_for(machine: Machine, operation: Operation) -> None:
     machine.give(operation, *now)
 
 
-def run_if(machine: Machine, operation: Operation) -> None:
+def run_if(machine: KernelInterpreter, operation: TensorOperation) -> None:
     condition = np.broadcast_to(machine.operands(operation)[0], machine.active.shape)
     outcomes: list[list[Any] | None] = [None, None]
     for number, region in enumerate(operation.regions):
@@ -199,7 +199,7 @@ def run_if(machine: Machine, operation: Operation) -> None:
     machine.give(operation, *(machine.merged(operation, condition, new, old, value) for new, old, value in results))
 
 
-def run_nothing(machine: Machine, operation: Operation) -> None:
+def run_nothing(machine: KernelInterpreter, operation: TensorOperation) -> None:
     """For barriers: work-items are never apart."""
 
 

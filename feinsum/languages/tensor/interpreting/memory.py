@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from feinsum.languages.tensor.numbers import Numbers, poison
-from feinsum.languages.tensor.types import Scalar
+from feinsum.languages.tensor.types import TensorScalar
 
 Integers: TypeAlias = NDArray[np.int64]
 Bound: TypeAlias = "int | Integers"
@@ -25,23 +25,23 @@ class OutOfBoundsError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Memory:
+class ElementStorage:
     """Elements of one type."""
 
-    element: Scalar
+    element: TensorScalar
     data: Numbers
 
     @classmethod
-    def of_size(cls, element: Scalar, size: int) -> Memory:
+    def of_size(cls, element: TensorScalar, size: int) -> ElementStorage:
         """Memory that nobody has written."""
         return cls(element, poison(element, (size,)))
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class InterpretedView:
     """Elements ``offset + Σ i_k strides_k`` of a memory, of which those from `first` to before `end` are its to use."""
 
-    memory: Memory
+    memory: ElementStorage
     offset: Bound
     shape: tuple[Bound, ...]
     strides: tuple[Bound, ...]
@@ -78,7 +78,7 @@ class View:
         """
         shape = tuple(int(np.asarray(size).reshape(-1)[0]) for size in self.shape)
         grid = np.indices(shape, dtype=np.int64) if shape else np.zeros((0,), np.int64)
-        shared = View(
+        shared = InterpretedView(
             self.memory, _one(self.offset), shape, tuple(map(_one, self.strides)), _one(self.first), _one(self.end)
         )
         return shared.positions(list(grid), np.ones(shape, bool))
@@ -94,10 +94,10 @@ def _first_of(where: NDArray[np.bool_], values: Any) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupOfViews:
+class InterpretedGroup:
     """Memrefs in one memory: offsets, sizes and strides have an entry for each."""
 
-    memory: Memory
+    memory: ElementStorage
     offsets: Integers
     shapes: tuple[Integers, ...]
     strides: tuple[Integers, ...]
@@ -109,7 +109,7 @@ class GroupOfViews:
         """The number of memrefs."""
         return len(self.offsets)
 
-    def pick(self, index: Integers, active: NDArray[np.bool_]) -> View:
+    def pick(self, index: Integers, active: NDArray[np.bool_]) -> InterpretedView:
         """The memref of an index, or of each work-item's index.
 
         :raises OutOfBoundsError: if an active one does not exist.
@@ -120,8 +120,8 @@ class GroupOfViews:
         index = np.where(np.broadcast_to(active, np.broadcast_shapes(active.shape, index.shape)), index, 0)
         if not self.size:
             nothing = np.zeros((1,), np.int64)
-            return View(self.memory, 0, (nothing,) * len(self.shapes), (nothing,) * len(self.shapes), 0, 0)
-        return View(
+            return InterpretedView(self.memory, 0, (nothing,) * len(self.shapes), (nothing,) * len(self.shapes), 0, 0)
+        return InterpretedView(
             self.memory,
             self.offsets[index],
             tuple(sizes[index] for sizes in self.shapes),

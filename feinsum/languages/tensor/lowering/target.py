@@ -13,9 +13,9 @@ from feinsum.devices import DeviceProfile
 from feinsum.devices.vendors import Shuffles, matrix_units, shuffles_of
 from feinsum.errors import DeviceError
 from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
-from feinsum.languages.tensor.effects import TALKS
-from feinsum.languages.tensor.ir import Function, Operation
-from feinsum.languages.tensor.types import BF16, F16, F32, F64, I8, I16, I32, Memref, Scalar
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation
+from feinsum.languages.tensor.memory_effects import TALKS
+from feinsum.languages.tensor.types import BF16, F16, F32, F64, I8, I16, I32, TensorMemref, TensorScalar
 
 _USUAL_SUBGROUP = {"gpu": 32}
 _SEEN = frozenset({"num_subgroups", "subgroup_size", "subgroup_id", "subgroup_local_id"})
@@ -60,39 +60,39 @@ class Target:
         """Whether a work-group is one work-item."""
         return self.work_items == 1
 
-    def vector_width(self, rows: int, type_: Scalar) -> int:
+    def vector_width(self, rows: int, type_: TensorScalar) -> int:
         """How many rows of a matrix a vector holds: as many as the fewest vectors need, and no more."""
         if not self.is_alone or type_.is_complex or not self.simd_bytes:
             return 1
-        most = min(self.simd_bytes // computed_in(type_).size_bytes, 16)
+        most = min(self.simd_bytes // computed_type(type_).size_bytes, 16)
         width = 1
         while width < most and -(-rows // width) > -(-rows // most):
             width *= 2
         return width
 
 
-def computed_in(type_: Scalar) -> Scalar:
+def computed_type(type_: TensorScalar) -> TensorScalar:
     """In what numbers of a type are computed: half precision in single.
 
-    >>> print(computed_in(F16), computed_in(I8))
+    >>> print(computed_type(F16), computed_type(I8))
     f32 i8
     """
     return F32 if type_ in (F16, BF16) else type_
 
 
-def summed_in(type_: Scalar) -> Scalar:
+def summed_in(type_: TensorScalar) -> TensorScalar:
     """In what sums are accumulated that become numbers of a type."""
     return F32 if type_ in (F16, BF16) else I32 if type_ in (I8, I16) else type_
 
 
-def is_observable(function: Function) -> bool:
+def is_observable(function: TensorFunction) -> bool:
     """Whether a function can see how its work is spread over work-items."""
     return any(_sees(operation) for operation in function.body.walk()) or any(
         op.attributes.get("atomic") == "atomic_add" for op in _collective(function.body.operations)
     )
 
 
-def _sees(operation: Operation) -> bool:
+def _sees(operation: TensorOperation) -> bool:
     name = operation.name
     if name == "builtin":
         return operation.attributes["builtin"] in _SEEN
@@ -102,7 +102,7 @@ def _sees(operation: Operation) -> bool:
     return name in TALKS and name != "barrier"
 
 
-def _collective(operations: Iterable[Operation]) -> Iterable[Operation]:
+def _collective(operations: Iterable[TensorOperation]) -> Iterable[TensorOperation]:
     """The stores of collective regions."""
     for operation in operations:
         if operation.name == "store":
@@ -112,7 +112,7 @@ def _collective(operations: Iterable[Operation]) -> Iterable[Operation]:
                 yield from _collective(region.operations)
 
 
-def choose_target(function: Function, profile: DeviceProfile) -> Target:
+def choose_target(function: TensorFunction, profile: DeviceProfile) -> Target:
     """How a function is spread over work-items of a device.
 
     :raises DeviceError: if the device has not what the function asks for.
@@ -132,16 +132,16 @@ def choose_target(function: Function, profile: DeviceProfile) -> Target:
     if shuffles is not None and (items > shuffles.most_lanes or items & (items - 1)):
         shuffles = None
     target = Target(items, (group[0], group[1]), 0, 16, shuffles, units)
-    _check(function, target, profile)
+    _check_target(function, target, profile)
     return target
 
 
-def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
+def _subgroup_of(function: TensorFunction, profile: DeviceProfile) -> int:
     """16 or 32 where the function can see it, or else so many that few are idle, unless matrix units take more."""
     usual = _USUAL_SUBGROUP.get(profile.kind, 16)
     if is_observable(function):
         return usual
-    tallest = max((rows for rows, _ in results(function)), default=usual)
+    tallest = max((rows for rows, _ in result_shape(function)), default=usual)
     units = (matrix_units().get(name) for name in profile.matrix_units)
     lanes = [unit.lanes for unit in units if unit and unit.operand == "float64" and unit.m >= LEAST_ROWS]
     if tallest > 8 and lanes and any(_sums_float64(op) for op in function.body.walk()):
@@ -152,31 +152,31 @@ def _subgroup_of(function: Function, profile: DeviceProfile) -> int:
     return items
 
 
-def _sums_float64(operation: Operation) -> bool:
+def _sums_float64(operation: TensorOperation) -> bool:
     type_ = operation.operands[-1].type if operation.name == "gemm" else None
-    return isinstance(type_, Memref) and type_.element == F64
+    return isinstance(type_, TensorMemref) and type_.element == F64
 
 
-def _subgroups_of(function: Function, items: int, profile: DeviceProfile) -> int:
+def _subgroups_of(function: TensorFunction, items: int, profile: DeviceProfile) -> int:
     """Enough for the largest result to keep every work-item busy; on GPUs fewer, as sub-groups wait for each other."""
-    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in results(function)), default=1)
+    wanted = max((-(-rows // items) * -(-columns // 8) for rows, columns in result_shape(function)), default=1)
     most = max(min(_MOST_WORK_ITEMS, profile.max_work_group_size) // items, 1)
     if profile.kind == "gpu":
         wanted = max(-(-wanted // _TILES_OF_SUBGROUP), -(-(32 if items < 16 else 64) // items))
     return min(wanted, most)
 
 
-def results(function: Function) -> Iterable[tuple[int, int]]:
+def result_shape(function: TensorFunction) -> Iterable[tuple[int, int]]:
     """Rows and columns of what linear algebra writes."""
     for operation in function.body.walk():
         if operation.name in LINEAR_ALGEBRA:
             type_ = operation.operands[-1].type
-            assert isinstance(type_, Memref)
+            assert isinstance(type_, TensorMemref)
             shape = [64 if size is None else size for size in (*type_.shape, 1, 1)]
             yield shape[0], shape[1]
 
 
-def _check(function: Function, target: Target, profile: DeviceProfile) -> None:
+def _check_target(function: TensorFunction, target: Target, profile: DeviceProfile) -> None:
     most = min(profile.max_work_group_size, profile.max_work_item_sizes[0])
     if target.work_items > most:
         raise DeviceError(

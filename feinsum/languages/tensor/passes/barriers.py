@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from feinsum.languages.tensor.effects import everything, read_by, roots, written_by
-from feinsum.languages.tensor.ir import Function, Operation, Region, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
+from feinsum.languages.tensor.memory_effects import everything, read_by, roots, written_by
 from feinsum.languages.tensor.passes.storage import spans
-from feinsum.languages.tensor.types import Group
+from feinsum.languages.tensor.types import PointerGroup
 
 _SPMD: Final = frozenset({"foreach", "parallel"})
 
@@ -27,8 +27,8 @@ _SPMD: Final = frozenset({"foreach", "parallel"})
 class _Pending:
     """Memories that were read and written since the last barrier."""
 
-    read: set[Value] = field(default_factory=set)
-    written: set[Value] = field(default_factory=set)
+    read: set[TensorValue] = field(default_factory=set)
+    written: set[TensorValue] = field(default_factory=set)
 
     def copy(self) -> _Pending:
         return _Pending(set(self.read), set(self.written))
@@ -38,22 +38,22 @@ class _Pending:
         self.written |= other.written
 
 
-def insert_barriers(function: Function) -> Function:
+def insert_barriers(function: TensorFunction) -> TensorFunction:
     """The function with barriers in its collective regions."""
     return _Inserter(function).run()
 
 
 class _Inserter:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: TensorFunction) -> None:
         self.function = function
         self.root, self.spans = roots(function), spans(function)
         self.pending = _Pending()
 
-    def run(self) -> Function:
+    def run(self) -> TensorFunction:
         return replace(self.function, body=self._region(self.function.body))
 
-    def _region(self, region: Region) -> Region:
-        kept: list[Operation] = []
+    def _region(self, region: TensorRegion) -> TensorRegion:
+        kept: list[TensorOperation] = []
         for operation in region.operations:
             if operation.name == "barrier":
                 self._clear(bool(operation.attributes["global"]), bool(operation.attributes["local"]))
@@ -63,9 +63,9 @@ class _Inserter:
                 found = (operation,) if operation.name not in _SPMD else tuple(everything((operation,)))
                 kept.extend(self._before(found, operation))
             kept.append(operation)
-        return Region(region.kind, tuple(kept), region.parameters)
+        return TensorRegion(region.kind, tuple(kept), region.parameters)
 
-    def _control(self, operation: Operation) -> Operation:
+    def _control(self, operation: TensorOperation) -> TensorOperation:
         """A loop is visited twice: what its end leaves is there at its begin.  Either branch may have been taken."""
         if operation.name == "for":
             (region,) = operation.regions
@@ -86,12 +86,12 @@ class _Inserter:
         self.pending = after
         return replace(operation, regions=tuple(regions))
 
-    def _before(self, operations: Iterable[Operation], whole: Operation) -> list[Operation]:
+    def _before(self, operations: Iterable[TensorOperation], whole: TensorOperation) -> list[TensorOperation]:
         """The barrier that operations need before them; notes what they touch."""
         touched = _Pending()
         for operation in operations:
             # what a load gives of a group is no access to elements
-            if not (operation.name == "load" and isinstance(operation.operands[0].type, Group)):
+            if not (operation.name == "load" and isinstance(operation.operands[0].type, PointerGroup)):
                 touched.read.update(self.root[value] for value in read_by(operation) if value in self.root)
             touched.written.update(self.root[value] for value in written_by(operation) if value in self.root)
         clashes = self._clashes(touched.read, self.pending.written)
@@ -101,20 +101,20 @@ class _Inserter:
         if spaces:
             self._clear(False in spaces, True in spaces)
             attributes = {"global": "global" if False in spaces else "", "local": "local" if True in spaces else ""}
-            made = [Operation("barrier", attributes=attributes, span=whole.span)]
+            made = [TensorOperation("barrier", attributes=attributes, span=whole.span)]
         self.pending.join(touched)
         return made
 
-    def _clashes(self, wanted: set[Value], others: set[Value]) -> list[Value]:
+    def _clashes(self, wanted: set[TensorValue], others: set[TensorValue]) -> list[TensorValue]:
         return [value for value in wanted for other in others if value is other or self._overlap(value, other)]
 
-    def _overlap(self, a: Value, b: Value) -> bool:
+    def _overlap(self, a: TensorValue, b: TensorValue) -> bool:
         if a not in self.spans or b not in self.spans:
             return False
         (one, begin, end), (other, first, last) = self.spans[a], self.spans[b]
         return one == other and begin < last and first < end
 
-    def _is_local(self, value: Value) -> bool:
+    def _is_local(self, value: TensorValue) -> bool:
         return value in self.spans
 
     def _clear(self, global_: bool, local: bool) -> None:

@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.languages.tensor.ir import Function, Operation, Value
-from feinsum.languages.tensor.numbers import component, compute, dtype_of, rounded
-from feinsum.languages.tensor.rewriting import Builder, Rewriter
-from feinsum.languages.tensor.types import Coopmatrix, Group, Memref, Scalar, Type
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
+from feinsum.languages.tensor.numbers import component, compute_scalar, dtype_of, rounded
+from feinsum.languages.tensor.rewriting import OperationBuilder, Rewriter
+from feinsum.languages.tensor.types import Coopmatrix, PointerGroup, TensorMemref, TensorScalar, Type
 
 
-def fold_constants(function: Function) -> Function:
+def fold_constants(function: TensorFunction) -> TensorFunction:
     """A function in which what the text decides is decided."""
     return _Folder(function).run()
 
 
 class _Folder(Rewriter):
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: TensorFunction) -> None:
         super().__init__(function)
-        self.constants: dict[Value, Any] = {}
+        self.constants: dict[TensorValue, Any] = {}
 
-    def rewrite(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+    def rewrite(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
         name = operation.name
         if name == "constant":
             self.constants[operation.results[0]] = operation.attributes["value"]
@@ -52,54 +52,55 @@ class _Folder(Rewriter):
             return self._scalar(operation, builder)
         return None
 
-    def _put(self, value: Any, type_: Type, like: Value, builder: Builder) -> Sequence[Value]:
+    def _put(self, value: Any, type_: Type, like: TensorValue, builder: OperationBuilder) -> Sequence[TensorValue]:
         made = replace(like, type=type_)
-        builder.operations.append(Operation("constant", (), (made,), {"value": value}, span=builder.span))
+        builder.operations.append(TensorOperation("constant", (), (made,), {"value": value}, span=builder.span))
         self.constants[made] = value
         return (made,)
 
-    def _size(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+    def _size(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
         type_ = operation.operands[0].type
-        known = type_.size if isinstance(type_, Group) else None
-        if isinstance(type_, Memref):
+        known = type_.size if isinstance(type_, PointerGroup) else None
+        if isinstance(type_, TensorMemref):
             known = type_.shape[operation.attributes["mode"]]
         result = operation.results[0]
         return None if known is None else self._put(known, result.type, result, builder)
 
-    def _scalar(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+    def _scalar(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
         result = operation.results[0]
         if isinstance(result.type, Coopmatrix) or any(value not in self.constants for value in operation.operands):
             return self._identity(operation)
         operands = [
             rounded(self.constants[value], component(value.type))
-            if not _is_integer(value.type)
+            if not _is_integer_type(value.type)
             else np.array(self.constants[value]).astype(dtype_of(component(value.type)))
             for value in operation.operands
         ]
         name = operation.name.removeprefix("arith.")
-        if _is_integer(result.type) and not _defined(name, operands):
+        if _is_integer_type(result.type) and not _is_defined(name, operands):
             return None
         if name == "cast":
-            if not np.isfinite(operands[0]) or (_is_integer(result.type) and abs(complex(operands[0])) >= 2**31):
+            if not np.isfinite(operands[0]) or (_is_integer_type(result.type) and abs(complex(operands[0])) >= 2**31):
                 return None
             found = rounded(operands[0], component(result.type))
         else:
-            found = compute(operation.attributes.get("condition") or operation.attributes.get("function") or name, operands,
-                            result.type)  # fmt: skip
+            found = compute_scalar(
+                operation.attributes.get("condition") or operation.attributes.get("function") or name, operands, result.type
+            )
         value = found.item()
         return self._put(value, result.type, result, builder) if _can_be_written(value) else None
 
-    def _identity(self, operation: Operation) -> Sequence[Value] | None:
+    def _identity(self, operation: TensorOperation) -> Sequence[TensorValue] | None:
         """What is left of integers plus 0 and times 1."""
         neutral = {"arith.add": 0, "arith.mul": 1}.get(operation.name)
-        if neutral is None or not _is_integer(operation.results[0].type):
+        if neutral is None or not _is_integer_type(operation.results[0].type):
             return None
         for one, other in (operation.operands, operation.operands[::-1]):
-            if self.constants.get(one) == neutral and isinstance(one.type, Scalar):
+            if self.constants.get(one) == neutral and isinstance(one.type, TensorScalar):
                 return (other,)
         return None
 
-    def _branch(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+    def _branch(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
         if operation.operands[0] not in self.constants:
             return None
         chosen = operation.regions[:1] if self.constants[operation.operands[0]] else operation.regions[1:]
@@ -110,14 +111,14 @@ class _Folder(Rewriter):
             return tuple(self.known.get(value, value) for value in (last.operands if last else ()))
         return ()
 
-    def _loop(self, operation: Operation) -> Sequence[Value] | None:
+    def _loop(self, operation: TensorOperation) -> Sequence[TensorValue] | None:
         """A loop that is never entered gives what it would begin with."""
         low, high = (self.constants.get(value) for value in operation.operands[:2])
         if low is None or high is None or low < high:
             return None
         return operation.operands[len(operation.operands) - len(operation.results) :]
 
-    def _subview(self, operation: Operation, builder: Builder) -> Sequence[Value] | None:
+    def _subview(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
         """Offsets that are known are written down."""
         memref, *dynamic = operation.operands
         left, kept, offsets = iter(dynamic), [], []
@@ -139,11 +140,11 @@ class _Folder(Rewriter):
         return (result,)
 
 
-def _is_integer(type_: Type) -> bool:
-    return isinstance(type_, Scalar) and type_.is_integer
+def _is_integer_type(type_: Type) -> bool:
+    return isinstance(type_, TensorScalar) and type_.is_integer
 
 
-def _defined(name: str, operands: Sequence[Any]) -> bool:
+def _is_defined(name: str, operands: Sequence[Any]) -> bool:
     """Whether the language says what an operation of integers gives."""
     if name in ("div", "rem"):
         return bool(operands[1] != 0)

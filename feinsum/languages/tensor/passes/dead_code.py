@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from feinsum.languages.tensor.effects import VIEWS, has_effect
-from feinsum.languages.tensor.ir import Function, Operation, Region, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
+from feinsum.languages.tensor.memory_effects import VIEWS, has_effect
 
 
-def remove_dead_code(function: Function) -> Function:
+def remove_dead_code(function: TensorFunction) -> TensorFunction:
     """A function without what does nothing."""
     while True:
         used = {value for operation in function.body.walk() for value in operation.operands}
@@ -23,7 +23,7 @@ def remove_dead_code(function: Function) -> Function:
         function = replace(function, body=body)
 
 
-def _idle_allocas(function: Function) -> set[Value]:
+def _idle_allocas(function: TensorFunction) -> set[TensorValue]:
     """Allocas of which there are only views and ends."""
     idle = {result for operation in function.body.walk() if operation.name == "alloca" for result in operation.results}
     parts = {value: value for value in idle}
@@ -37,8 +37,8 @@ def _idle_allocas(function: Function) -> set[Value]:
     return idle
 
 
-def _cleaned(region: Region, used: set[Value], idle: set[Value]) -> Region:
-    kept: list[Operation] = []
+def _cleaned(region: TensorRegion, used: set[TensorValue], idle: set[TensorValue]) -> TensorRegion:
+    kept: list[TensorOperation] = []
     for operation in region.operations:
         if operation.name == "lifetime_stop" and operation.operands[0] in idle:
             continue
@@ -46,4 +46,4 @@ def _cleaned(region: Region, used: set[Value], idle: set[Value]) -> Region:
         cleaned = replace(operation, regions=regions)
         if operation.name == "yield" or used.intersection(operation.results) or has_effect(cleaned):
             kept.append(cleaned)
-    return Region(region.kind, tuple(kept), region.parameters)
+    return TensorRegion(region.kind, tuple(kept), region.parameters)

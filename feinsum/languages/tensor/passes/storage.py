@@ -17,22 +17,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from feinsum.languages.tensor.effects import roots
-from feinsum.languages.tensor.ir import Function, Operation, Region, Value
-from feinsum.languages.tensor.types import Memref, Scalar
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
+from feinsum.languages.tensor.memory_effects import roots
+from feinsum.languages.tensor.types import TensorMemref, TensorScalar
 
 _ALIGNMENT_BYTES = 128
 
 
-def end_lifetimes(function: Function) -> Function:
+def end_lifetimes(function: TensorFunction) -> TensorFunction:
     """The function with a ``lifetime_stop`` behind the last use of every alloca."""
     return replace(function, body=_ended(function.body, roots(function)))
 
 
-def _ended(region: Region, root: Mapping[Value, Value]) -> Region:
+def _ended(region: TensorRegion, root: Mapping[TensorValue, TensorValue]) -> TensorRegion:
     operations = [replace(op, regions=tuple(_ended(r, root) for r in op.regions)) for op in region.operations]
     stopped = {op.operands[0] for op in operations if op.name == "lifetime_stop"}
-    last: dict[Value, int] = {}
+    last: dict[TensorValue, int] = {}
     for position, operation in enumerate(operations):
         if operation.name == "alloca":
             last[operation.results[0]] = position
@@ -40,17 +40,17 @@ def _ended(region: Region, root: Mapping[Value, Value]) -> Region:
             for value in inner.operands:
                 if root.get(value) in last:
                     last[root[value]] = position
-    kept: list[Operation] = []
+    kept: list[TensorOperation] = []
     for position, operation in enumerate(operations):
         kept.append(operation)
         for value, end in last.items():
             if end == position and value not in stopped:
-                stop = Operation("lifetime_stop", (value,), span=operation.span)
+                stop = TensorOperation("lifetime_stop", (value,), span=operation.span)
                 kept.append(stop)
-    return Region(region.kind, tuple(kept), region.parameters)
+    return TensorRegion(region.kind, tuple(kept), region.parameters)
 
 
-def length_of(type_: Memref) -> int:
+def length_of(type_: TensorMemref) -> int:
     """The elements from the first to the last of a memref of known shape."""
     if 0 in type_.shape:
         return 0
@@ -58,7 +58,7 @@ def length_of(type_: Memref) -> int:
     return 1 + sum(((size or 0) - 1) * (stride or 0) for size, stride in reach)
 
 
-def place_allocas(function: Function) -> Function:
+def place_allocas(function: TensorFunction) -> TensorFunction:
     """The function with a place for every alloca, in ``{"offset"=n}``."""
     return replace(function, body=_Places().region(function.body))
 
@@ -67,11 +67,11 @@ class _Places:
     """What is taken at a point of the text: for each element type, spans of elements."""
 
     def __init__(self) -> None:
-        self.taken: dict[Value, tuple[Scalar, int, int]] = {}
+        self.taken: dict[TensorValue, tuple[TensorScalar, int, int]] = {}
 
-    def region(self, region: Region) -> Region:
+    def region(self, region: TensorRegion) -> TensorRegion:
         before = dict(self.taken)
-        kept: list[Operation] = []
+        kept: list[TensorOperation] = []
         for operation in region.operations:
             if operation.name == "alloca":
                 operation = self._placed(operation)
@@ -81,11 +81,11 @@ class _Places:
                 operation = replace(operation, regions=tuple(map(self.region, operation.regions)))
             kept.append(operation)
         self.taken = before
-        return Region(region.kind, tuple(kept), region.parameters)
+        return TensorRegion(region.kind, tuple(kept), region.parameters)
 
-    def _placed(self, operation: Operation) -> Operation:
+    def _placed(self, operation: TensorOperation) -> TensorOperation:
         (value,) = operation.results
-        assert isinstance(value.type, Memref)
+        assert isinstance(value.type, TensorMemref)
         element, length = value.type.element, length_of(value.type)
         step = max(_ALIGNMENT_BYTES // element.size_bytes, 1)
         first = 0
@@ -98,12 +98,12 @@ class _Places:
         return replace(operation, annotations=annotations)
 
 
-def spans(function: Function) -> dict[Value, tuple[Scalar, int, int]]:
+def spans(function: TensorFunction) -> dict[TensorValue, tuple[TensorScalar, int, int]]:
     """The element type, first element and the one behind the last of each alloca that has a place."""
     return {
         value: (value.type.element, op.annotations["offset"], op.annotations["offset"] + length_of(value.type))
         for op in function.body.walk()
         if op.name == "alloca"
         for value in op.results
-        if isinstance(value.type, Memref)
+        if isinstance(value.type, TensorMemref)
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from feinsum.languages.tensor.recognising.combinations import Combination
-from feinsum.languages.tensor.recognising.einsums import Contraction, Step, steps
+from feinsum.languages.tensor.recognising.einsums import EinsumUpdate, Step, function_steps
 from feinsum.languages.tensor.recognising.terms import UnrecognisedError
 
-__all__ = ["Combination", "Contraction", "Step", "UnrecognisedError", "steps"]
+__all__ = ["Combination", "EinsumUpdate", "Step", "UnrecognisedError", "function_steps"]

@@ -11,10 +11,10 @@ from functools import cached_property
 
 from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.ir import Value
-from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled, shown
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, Term, Update, transposed
-from feinsum.languages.tensor.types import Memref
+from feinsum.languages.tensor.ir import TensorValue
+from feinsum.languages.tensor.recognising.operands import EinsumOperand, readable, scaled, shown_block
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, TermUpdate, UpdateTerm, transposed
+from feinsum.languages.tensor.types import TensorMemref
 
 
 @dataclass(frozen=True)
@@ -26,26 +26,26 @@ class Combination:
     :ivar axes: "E" for each mode that the group id is the index of: ``"Q.2"``.
     """
 
-    output: Value
-    terms: tuple[Term, ...]
-    scale: Term | None
+    output: TensorValue
+    terms: tuple[UpdateTerm, ...]
+    scale: UpdateTerm | None
     spans: tuple[Span, ...]
     axes: Mapping[str, str]
 
     @classmethod
-    def of(cls, update: Update, terms: Sequence[Term], scale: Term | None) -> Combination:
+    def of(cls, update: TermUpdate, terms: Sequence[UpdateTerm], scale: UpdateTerm | None) -> Combination:
         """Of terms of an update that :func:`is_added` accepts."""
         factors = [Factor.whole(update.root, update.letters), *(term.factors[0] for term in terms)]
         axes = {name: INSTANCES for factor in factors for name in batch_modes(factor)}
         return cls(update.root, tuple(terms), scale, update.spans, axes)
 
     @cached_property
-    def operands(self) -> Mapping[int, Operand]:
+    def operands(self) -> Mapping[int, EinsumOperand]:
         """What is read by each term, by its number."""
-        return {number: Operand(term.factors) for number, term in enumerate(self.terms)}
+        return {number: EinsumOperand(term.factors) for number, term in enumerate(self.terms)}
 
     @property
-    def scalars(self) -> tuple[Value, ...]:
+    def scalars(self) -> tuple[TensorValue, ...]:
         """The parameters that are given at the call."""
         terms = (*self.terms, *([self.scale] if self.scale else ()))
         return tuple(dict.fromkeys(value for term in terms for value in term.scalars))
@@ -54,7 +54,7 @@ class Combination:
     def formula(self) -> str:
         """The sum as text."""
         parts = [
-            scaled(str(operand), term) + (f" in {shown(term.block)}" if term.block else "")
+            scaled(str(operand), term) + (f" in {shown_block(term.block)}" if term.block else "")
             for operand, term in zip(self.operands.values(), self.terms, strict=True)
         ]
         return readable(" + ".join([*parts, *([scaled("out", self.scale)] if self.scale else [])]))
@@ -63,11 +63,11 @@ class Combination:
     def gaps(self) -> tuple[str, ...]:
         """What is copied: results with gaps."""
         type_ = self.output.type
-        has_gaps = isinstance(type_, Memref) and not type_.is_packed
+        has_gaps = isinstance(type_, TensorMemref) and not type_.is_packed
         return (f"%{self.output.name} has gaps between its elements",) if has_gaps else ()
 
 
-def is_added(term: Term, update: Update) -> bool:
+def is_added(term: UpdateTerm, update: TermUpdate) -> bool:
     """Whether a term is an array that lies as what is updated, or as the block of it."""
     own = [factor.transposed for factor in term.factors]
     return bool(term.block) or own == [transposed(update.root, update.letters)]
@@ -77,4 +77,4 @@ def batch_modes(factor: Factor) -> Iterator[str]:
     """Which mode of a parameter, or which group, the group id is the index of."""
     for mode, letter in zip(factor.modes, factor.letters, strict=True):
         if letter == GROUP_ID:
-            yield f"{factor.root.name}.{mode}" if isinstance(factor.root.type, Memref) else factor.root.name
+            yield f"{factor.root.name}.{mode}" if isinstance(factor.root.type, TensorMemref) else factor.root.name

@@ -17,30 +17,30 @@ from feinsum.errors import FeinsumError
 from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.calling.stage import EinsumStage
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorValue
 from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.passes import PASSES
 from feinsum.languages.tensor.recognising.combinations import Combination, batch_modes, is_added
-from feinsum.languages.tensor.recognising.operands import Operand, readable, scaled
-from feinsum.languages.tensor.recognising.stacking import Product, products
+from feinsum.languages.tensor.recognising.operands import EinsumOperand, readable, scaled
+from feinsum.languages.tensor.recognising.stacking import EinsumProduct, stacked_products
 from feinsum.languages.tensor.recognising.terms import (
     GROUP_ID,
     MOST_TERMS,
     Factor,
-    Term,
+    TermUpdate,
     UnrecognisedError,
-    Update,
+    UpdateTerm,
     recognise,
     transposed,
 )
-from feinsum.languages.tensor.types import F32, F64, Extent, Group, Memref
+from feinsum.languages.tensor.types import F32, F64, Extent, PointerGroup, TensorMemref
 
 _TYPES: Final = (F32, F64)
 """Those for which kernels of einsums were measured."""
 
 
 @dataclass(frozen=True)
-class Contraction(EinsumStage[Operand]):
+class EinsumUpdate(EinsumStage[EinsumOperand]):
     """An einsum of parameters, by their :func:`name_of` and transposed, that updates an array.
 
     :ivar output: the parameter that is written, or local memory of all instances.
@@ -50,9 +50,9 @@ class Contraction(EinsumStage[Operand]):
     :ivar axes: the name of the long axis that each unknown size is: ``"D.2"``, or ``"A"`` for the memrefs of a group.
     """
 
-    output: Value
+    output: TensorValue
     epilogue: str
-    scalars: tuple[Value, ...]
+    scalars: tuple[TensorValue, ...]
     spans: tuple[Span, ...]
     axes: Mapping[str, str]
 
@@ -68,18 +68,18 @@ class Contraction(EinsumStage[Operand]):
         """What does not lie in memory as einsums have it."""
         stacked = [f"{one} is stacked" for one in self.operands.values() if one.counter is not None]
         factors = [one.factors[0] for one in self.operands.values() if one.counter is None]
-        blocks = [f"{Operand((factor,))} is a block" for factor in factors if any(factor.block)]
+        blocks = [f"{EinsumOperand((factor,))} is a block" for factor in factors if any(factor.block)]
         values = dict.fromkeys([*(factor.root for factor in factors), self.output])
         return (
             *dict.fromkeys([*stacked, *blocks]),
-            *(f"%{v.name} has gaps between its elements" for v in values if not _memref(v).is_packed),
+            *(f"%{v.name} has gaps between its elements" for v in values if not _root_memref(v).is_packed),
         )
 
 
-Step: TypeAlias = Contraction | Combination
+Step: TypeAlias = EinsumUpdate | Combination
 
 
-def steps(function: Function) -> tuple[Step, ...]:
+def function_steps(function: TensorFunction) -> tuple[Step, ...]:
     """The einsums and combinations of which a function consists, in order.
 
     :raises UnrecognisedError: if it does something else.
@@ -87,33 +87,37 @@ def steps(function: Function) -> tuple[Step, ...]:
     for name in ("names", "constants", "dead-code"):
         function = PASSES[name](function)
     updates, sizes = recognise(function)
-    _check_types(function)
+    _check_one_type(function)
     letters, stacked = dict(sizes), set[str]()
     return tuple(made for update in updates for made in _of_update(update, letters, stacked))
 
 
-def _check_types(function: Function) -> None:
+def _check_one_type(function: TensorFunction) -> None:
     """All arrays are of one type, in which everything is computed."""
     elements = set()
-    memrefs = [(value, _memref(value)) for value in function.parameters if isinstance(value.type, (Memref, Group))]
-    memrefs += [(op.results[0], _memref(op.results[0])) for op in function.body.walk() if op.name == "alloca"]
+    memrefs = [
+        (value, _root_memref(value))
+        for value in function.parameters
+        if isinstance(value.type, (TensorMemref, PointerGroup))
+    ]
+    memrefs += [(op.results[0], _root_memref(op.results[0])) for op in function.body.walk() if op.name == "alloca"]
     for value, memref in memrefs:
         elements.add(memref.element)
         if memref.element not in _TYPES:
             raise UnrecognisedError(f"%{value.name} is of {memref.element}", value.span)
-        if isinstance(value.type, Group) and (None in memref.shape or value.type.offset != 0):
+        if isinstance(value.type, PointerGroup) and (None in memref.shape or value.type.offset != 0):
             raise UnrecognisedError(f"the memrefs of %{value.name} differ in size, or have an offset", value.span)
     if len(elements) > 1:
         raise UnrecognisedError("arrays are of several types", function.span)
 
 
-def _memref(value: Value) -> Memref:
-    found = value.type.memref if isinstance(value.type, Group) else value.type
-    assert isinstance(found, Memref)
+def _root_memref(value: TensorValue) -> TensorMemref:
+    found = value.type.memref if isinstance(value.type, PointerGroup) else value.type
+    assert isinstance(found, TensorMemref)
     return found
 
 
-def _of_update(update: Update, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Step]:
+def _of_update(update: TermUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Step]:
     """One einsum for each product: the first sees what was there, the others add.  If blocks are added to, one more step
     adds to these, and all arrays that are added as they are."""
     added = [term for term in update.terms if is_added(term, update)] if any(t.block for t in update.terms) else []
@@ -121,16 +125,16 @@ def _of_update(update: Update, sizes: MutableMapping[int, Extent], stacked: set[
     for term in rest.terms:
         _check_letters(update, {letter for factor in term.factors for letter in factor.letters})
     scale = update.scale
-    for product in products(rest, sizes, stacked):
-        yield _contraction(update, product, scale, sizes)
-        scale = Term(1)
+    for product in stacked_products(rest, sizes, stacked):
+        yield _einsum_of_product(update, product, scale, sizes)
+        scale = UpdateTerm(1)
     if len(added) > MOST_TERMS:
         raise UnrecognisedError(f"it is a sum of {len(added)} arrays, more than {MOST_TERMS}", update.spans[-1])
     if added:
         yield Combination.of(update, added, scale)
 
 
-def _check_letters(update: Update, factors: set[int]) -> None:
+def _check_letters(update: TermUpdate, factors: set[int]) -> None:
     """A term has all letters of what it is added to, and no group id else."""
     if missing := [letter for letter in update.letters if letter not in factors]:
         what = "the group id" if GROUP_ID in missing else "a mode"
@@ -139,31 +143,33 @@ def _check_letters(update: Update, factors: set[int]) -> None:
         raise UnrecognisedError(f"every instance writes all of %{update.root.name}", update.spans[-1])
 
 
-def _contraction(update: Update, product: Product, scale: Term | None, sizes: Mapping[int, Extent]) -> Contraction:
+def _einsum_of_product(
+    update: TermUpdate, product: EinsumProduct, scale: UpdateTerm | None, sizes: Mapping[int, Extent]
+) -> EinsumUpdate:
     term, operands = product.term, product.operands
     letters: dict[int, str] = {}
     for letter in (*update.letters, *(x for one in operands for factor in one.factors for x in factor.letters)):
-        _name(letter, letters, update)
+        _name_letter(letter, letters, update)
     for letter in (x for one in operands for x in one.letters):
-        _name(letter, letters, update)
+        _name_letter(letter, letters, update)
     inputs = ",".join("".join(letters[x] for x in one.letters) for one in operands)
     output = "".join(letters[x] for x in transposed(update.root, update.letters))
-    arrays = {one.name: _array(one, letters, sizes) for one in operands}
+    arrays = {one.name: _operand_array(one, letters, sizes) for one in operands}
     try:
         e = einsum(f"{inputs}->{output}", *(arrays[one.name] for one in operands))
-        e = e.then(epilogue) if (epilogue := _epilogue(term, scale)) else e
+        e = e.then(epilogue) if (epilogue := _epilogue_of_term(term, scale)) else e
     except FeinsumError as error:
         raise UnrecognisedError(str(error), update.spans[-1]) from None
     scalars = dict.fromkeys([*term.scalars, *(scale.scalars if scale else ())])
     whole = Factor.whole(update.root, update.letters)
     axes: dict[str, str] = {}
     for factor in (whole, *(factor for one in operands for factor in one.factors)):
-        axes.update(_axes(factor, letters, sizes))
+        axes.update(_long_axes_of(factor, letters, sizes))
     own = {one.name: one for one in operands}
-    return Contraction(e, own, update.root, epilogue, tuple(scalars), update.spans, axes)
+    return EinsumUpdate(e, own, update.root, epilogue, tuple(scalars), update.spans, axes)
 
 
-def _name(letter: int, letters: dict[int, str], update: Update) -> None:
+def _name_letter(letter: int, letters: dict[int, str], update: TermUpdate) -> None:
     """Give a letter the next name, if it has none yet."""
     if letter not in letters:
         if len(letters) == len(ascii_lowercase):
@@ -171,31 +177,31 @@ def _name(letter: int, letters: dict[int, str], update: Update) -> None:
         letters[letter] = ascii_lowercase[len(letters)]
 
 
-def _axes(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
+def _long_axes_of(factor: Factor, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> dict[str, str]:
     """The long axes of a parameter, by its unknown sizes."""
     found = dict.fromkeys(batch_modes(factor), INSTANCES)
-    if isinstance(factor.root.type, Memref):
+    if isinstance(factor.root.type, TensorMemref):
         for mode, letter in zip(factor.modes, factor.letters, strict=True):
             if letter != GROUP_ID and sizes[letter] is None:
                 found[f"{factor.root.name}.{mode}"] = f"n_{letters[letter]}"
     return found
 
 
-def _array(operand: Operand, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
+def _operand_array(operand: EinsumOperand, letters: Mapping[int, str], sizes: Mapping[int, Extent]) -> Array:
     def axis(letter: int) -> Any:
         if letter == GROUP_ID:
             return INSTANCES
         known = sizes[letter]
         return known if known is not None else f"n_{letters[letter]}"
 
-    element = _memref(operand.factors[0].root).element
+    element = _root_memref(operand.factors[0].root).element
     return array(operand.name, tuple(axis(letter) for letter in operand.letters), np.dtype(dtype_of(element)).name)
 
 
-def _epilogue(term: Term, scale: Term | None) -> str:
+def _epilogue_of_term(term: UpdateTerm, scale: UpdateTerm | None) -> str:
     """What is made of the sum, as :meth:`feinsum.BatchedEinsum.then` has it.
 
-    >>> _epilogue(Term(1), None), _epilogue(Term(2.0), Term(1))
+    >>> _epilogue_of_term(UpdateTerm(1), None), _epilogue_of_term(UpdateTerm(2.0), UpdateTerm(1))
     ('', '2.0*v + out')
     """
     value = scaled("v", term)

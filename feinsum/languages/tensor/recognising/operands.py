@@ -12,12 +12,12 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from feinsum.languages.tensor.ir import Value
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, Term
+from feinsum.languages.tensor.ir import TensorValue
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, UpdateTerm
 
 
 @dataclass(frozen=True)
-class Operand:
+class EinsumOperand:
     """An array that an einsum reads.
 
     :ivar factors: of what it is made: one, or those that are stacked, in order, whose letters are the same.
@@ -45,17 +45,17 @@ class Operand:
         return names[0] if self.counter is None else "_".join([f"stack{self.axis}", *names])
 
     def __str__(self) -> str:
-        parts = [f"%{factor.root.name}{shown(factor.block)}" for factor in self.factors]
+        parts = [f"%{factor.root.name}{shown_block(factor.block)}" for factor in self.factors]
         return parts[0] if self.counter is None else f"({', '.join(parts)})"
 
 
-def name_of(value: Value, block: Block = ()) -> str:
+def name_of(value: TensorValue, block: Block = ()) -> str:
     """The name of a parameter in einsums and epilogues, where a few names mean something else."""
     parts = "".join("_all" if part is None else f"_{part[0]}_{part[1]}" for part in block) if any(block) else ""
     return "p_" + re.sub(r"\W", "_", value.name) + parts
 
 
-def shown(block: Block) -> str:
+def shown_block(block: Block) -> str:
     """A block as ``subview`` has it; empty for all of an array."""
     if not any(block):
         return ""
@@ -63,10 +63,10 @@ def shown(block: Block) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def scaled(what: str, by: Term) -> str:
+def scaled(what: str, by: UpdateTerm) -> str:
     """Something times the numbers of a term, as epilogues have it.
 
-    >>> scaled("v", Term(2.0))
+    >>> scaled("v", UpdateTerm(2.0))
     '2.0*v'
     """
     number = [] if by.number == 1 else [repr(float(by.number))]

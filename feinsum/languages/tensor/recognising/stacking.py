@@ -11,41 +11,41 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from feinsum.languages.tensor.recognising.operands import Operand
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Letters, Term, Update
+from feinsum.languages.tensor.recognising.operands import EinsumOperand
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Letters, TermUpdate, UpdateTerm
 from feinsum.languages.tensor.types import Extent
 
 
 @dataclass(frozen=True)
-class Product:
+class EinsumProduct:
     """What one einsum sums: the numbers of a term, and operands."""
 
-    term: Term
-    operands: tuple[Operand, ...]
+    term: UpdateTerm
+    operands: tuple[EinsumOperand, ...]
 
 
-def products(update: Update, sizes: MutableMapping[int, Extent], stacked: set[str]) -> list[Product]:
+def stacked_products(update: TermUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]) -> list[EinsumProduct]:
     """The products of which an update is the sum; terms of one form are one where that pays.
 
     :param sizes: of letters; those that count what is stacked are added.
     :param stacked: names of operands that are stacked for other products; those of these are added.
     """
-    forms: dict[Any, list[Term]] = {}
+    forms: dict[Any, list[UpdateTerm]] = {}
     for term in update.terms:
-        forms.setdefault(_form(term, update.letters, sizes), []).append(term)
+        forms.setdefault(_stacking_form(term, update.letters, sizes), []).append(term)
     found = []
     for terms in forms.values():
-        operands = _side_by_side(terms, max(sizes, default=GROUP_ID) + 1)
+        operands = _stacked_operands(terms, max(sizes, default=GROUP_ID) + 1)
         if len(terms) > 1 and _pays(operands, len(terms), update.letters, sizes, stacked):
             sizes[max(sizes) + 1] = len(terms)
             stacked.update(one.name for one in operands if one.counter is not None)
-            found.append(Product(terms[0], operands))
+            found.append(EinsumProduct(terms[0], operands))
         else:
-            found += [Product(term, tuple(Operand((factor,)) for factor in term.factors)) for term in terms]
+            found += [EinsumProduct(term, tuple(EinsumOperand((factor,)) for factor in term.factors)) for term in terms]
     return found
 
 
-def _form(term: Term, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
+def _stacking_form(term: UpdateTerm, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
     """What terms have in common that can be stacked: numbers, and where which index is, of those with known sizes."""
     own = [factor.transposed for factor in term.factors]
     if any(sizes[letter] is None for letters in own for letter in letters if letter != GROUP_ID):
@@ -58,24 +58,28 @@ def _form(term: Term, output: Letters, sizes: MutableMapping[int, Extent]) -> An
     return term.number, tuple(sorted(value.name for value in term.scalars)), axes
 
 
-def _side_by_side(terms: Sequence[Term], counter: int) -> tuple[Operand, ...]:
+def _stacked_operands(terms: Sequence[UpdateTerm], counter: int) -> tuple[EinsumOperand, ...]:
     """The operands of terms of one form: what differs is stacked."""
     renamed = [term.renamed(_letters_of(terms[0], term)) for term in terms]
     found = []
     for k, factor in enumerate(terms[0].factors):
         own = tuple(term.factors[k] for term in renamed)
-        found.append(Operand(own, counter) if any(other != factor for other in own) else Operand((factor,)))
+        found.append(EinsumOperand(own, counter) if any(other != factor for other in own) else EinsumOperand((factor,)))
     return tuple(found)
 
 
-def _letters_of(first: Term, term: Term) -> dict[int, int]:
+def _letters_of(first: UpdateTerm, term: UpdateTerm) -> dict[int, int]:
     """The letters of a term, by those that the first one has in their places."""
     pairs = zip(term.factors, first.factors, strict=True)
     return {own: wanted for factor, like in pairs for own, wanted in zip(factor.transposed, like.transposed, strict=True)}
 
 
 def _pays(
-    operands: Sequence[Operand], count: int, output: Letters, sizes: MutableMapping[int, Extent], stacked: Iterable[str]
+    operands: Sequence[EinsumOperand],
+    count: int,
+    output: Letters,
+    sizes: MutableMapping[int, Extent],
+    stacked: Iterable[str],
 ) -> bool:
     """Whether one product moves less than `count` of them, all of which have the same arithmetic.
 

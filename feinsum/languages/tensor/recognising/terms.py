@@ -15,9 +15,9 @@ from itertools import count
 from typing import Any, Final, TypeAlias, TypeVar
 
 from feinsum.languages.source import Span
-from feinsum.languages.tensor.effects import read_by, roots, written_by
-from feinsum.languages.tensor.ir import Function, Operation, Value
-from feinsum.languages.tensor.types import Extent, Group, Memref, memref
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
+from feinsum.languages.tensor.memory_effects import read_by, roots, written_by
+from feinsum.languages.tensor.types import Extent, PointerGroup, TensorMemref, tensor_memref
 
 GROUP_ID: Final = 0
 _INDEXED: Final = -1
@@ -45,12 +45,12 @@ class Factor:
     :ivar letters: of the modes that are not at an index.
     """
 
-    root: Value
+    root: TensorValue
     letters: Letters
     block: Block
 
     @classmethod
-    def whole(cls, root: Value, letters: Letters) -> Factor:
+    def whole(cls, root: TensorValue, letters: Letters) -> Factor:
         """All of an array."""
         return cls(root, letters, (None,) * len(letters))
 
@@ -65,37 +65,37 @@ class Factor:
         return transposed(self.root, self.letters)
 
 
-def transposed(root: Value, modes: Sequence[_T]) -> tuple[_T, ...]:
+def transposed(root: TensorValue, modes: Sequence[_T]) -> tuple[_T, ...]:
     """What belongs to modes in order of the transposed array: of a group the first stays, as its memrefs lie one behind the
     other."""
-    if isinstance(root.type, Group):
+    if isinstance(root.type, PointerGroup):
         return (modes[0], *reversed(modes[1:]))
     return tuple(reversed(modes))
 
 
 @dataclass(frozen=True)
-class Term:
+class UpdateTerm:
     """A number, numbers that are given at the call, and factors.
 
     :ivar block: of what it is added to; empty for all of it.
     """
 
     number: Any
-    scalars: tuple[Value, ...] = ()
+    scalars: tuple[TensorValue, ...] = ()
     factors: tuple[Factor, ...] = ()
     block: Block = ()
 
-    def times(self, other: Term) -> Term:
+    def times(self, other: UpdateTerm) -> UpdateTerm:
         scalars, factors = self.scalars + other.scalars, self.factors + other.factors
-        return Term(self.number * other.number, scalars, factors, self.block + other.block)
+        return UpdateTerm(self.number * other.number, scalars, factors, self.block + other.block)
 
-    def renamed(self, letters: Mapping[int, int]) -> Term:
+    def renamed(self, letters: Mapping[int, int]) -> UpdateTerm:
         factors = (replace(f, letters=tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
         return replace(self, factors=tuple(factors))
 
 
 @dataclass(frozen=True)
-class Update:
+class TermUpdate:
     """``root[letters] := Σ terms + scale · root[letters]``, of which terms with a block are added to that.
 
     :ivar root: a parameter, or local memory as an array of all instances.
@@ -103,23 +103,23 @@ class Update:
     :ivar spans: the instructions that it stands for.
     """
 
-    root: Value
+    root: TensorValue
     letters: Letters
-    terms: tuple[Term, ...]
-    scale: Term | None
+    terms: tuple[UpdateTerm, ...]
+    scale: UpdateTerm | None
     spans: tuple[Span, ...]
 
 
 @dataclass(frozen=True)
-class _Access:
+class _RootAccess:
     """A memref as a part of a parameter or alloca: which letter stands for each of the root's modes; None for its own."""
 
-    root: Value
+    root: TensorValue
     fixed: tuple[int | None, ...]
     block: Block
 
     @classmethod
-    def of_all(cls, root: Value, order: int, *fixed: int) -> _Access:
+    def of_all(cls, root: TensorValue, order: int, *fixed: int) -> _RootAccess:
         return cls(root, (*fixed, *[None] * order), (None,) * (len(fixed) + order))
 
 
@@ -128,11 +128,11 @@ class _Content:
     """What is known of an alloca."""
 
     letters: Letters
-    terms: tuple[Term, ...]
+    terms: tuple[UpdateTerm, ...]
     spans: tuple[Span, ...]
 
 
-def recognise(function: Function) -> tuple[tuple[Update, ...], Mapping[int, Extent]]:
+def recognise(function: TensorFunction) -> tuple[tuple[TermUpdate, ...], Mapping[int, Extent]]:
     """The updates of a function, in order, and the sizes of letters, None for unknown ones.
 
     Local memory that is kept for all instances comes first.
@@ -143,27 +143,27 @@ def recognise(function: Function) -> tuple[tuple[Update, ...], Mapping[int, Exte
 
 
 class _Walker:
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: TensorFunction) -> None:
         self.function = function
-        self.accesses: dict[Value, _Access] = {}
-        self.numbers: dict[Value, Term] = {}
-        self.contents: dict[Value, _Content] = {}
-        self.updates: dict[Value, Update] = {}
-        self.temporaries: list[Update] = []
-        self.read: set[Value] = set()
+        self.accesses: dict[TensorValue, _RootAccess] = {}
+        self.numbers: dict[TensorValue, UpdateTerm] = {}
+        self.contents: dict[TensorValue, _Content] = {}
+        self.updates: dict[TensorValue, TermUpdate] = {}
+        self.temporaries: list[TermUpdate] = []
+        self.read: set[TensorValue] = set()
         self.sizes: dict[int, Extent] = {}
-        self.whole: dict[Value, tuple[Value, int]] = {}
-        self.group_ids: set[Value] = set()
+        self.whole: dict[TensorValue, tuple[TensorValue, int]] = {}
+        self.group_ids: set[TensorValue] = set()
         self._letters = count(1)
         self._last_reads = _last_reads(function)
-        self._names = {value.name for value in (*function.parameters, *_results(function))}
+        self._names = {value.name for value in (*function.parameters, *_written_roots(function))}
         for parameter in function.parameters:
-            if isinstance(parameter.type, Memref):
-                self.accesses[parameter] = _Access.of_all(parameter, parameter.type.order)
-            elif not isinstance(parameter.type, Group):
-                self.numbers[parameter] = Term(1, (parameter,))
+            if isinstance(parameter.type, TensorMemref):
+                self.accesses[parameter] = _RootAccess.of_all(parameter, parameter.type.order)
+            elif not isinstance(parameter.type, PointerGroup):
+                self.numbers[parameter] = UpdateTerm(1, (parameter,))
 
-    def run(self) -> tuple[tuple[Update, ...], Mapping[int, Extent]]:
+    def run(self) -> tuple[tuple[TermUpdate, ...], Mapping[int, Extent]]:
         for operation in self.function.body.operations:
             visit = getattr(self, f"_{operation.name}", None)
             if visit is None:
@@ -180,36 +180,36 @@ class _Walker:
 
     # numbers
 
-    def _constant(self, operation: Operation) -> None:
-        self.numbers[operation.results[0]] = Term(operation.attributes["value"])
+    def _constant(self, operation: TensorOperation) -> None:
+        self.numbers[operation.results[0]] = UpdateTerm(operation.attributes["value"])
 
-    def _builtin(self, operation: Operation) -> None:
+    def _builtin(self, operation: TensorOperation) -> None:
         if operation.attributes["builtin"] != "group_id":
             raise UnrecognisedError("what is computed depends on how work is spread", operation.span)
         self.group_ids.add(operation.results[0])
 
-    def _size(self, operation: Operation) -> None:
+    def _size(self, operation: TensorOperation) -> None:
         (source,) = operation.operands
         self.whole[operation.results[0]] = source, operation.attributes["mode"]
 
     # views
 
-    def _load(self, operation: Operation) -> None:
+    def _load(self, operation: TensorOperation) -> None:
         source, *indices = operation.operands
-        if not isinstance(source.type, Group):
+        if not isinstance(source.type, PointerGroup):
             raise UnrecognisedError("single elements are loaded", operation.span)
         if indices[0] not in self.group_ids:
             raise UnrecognisedError("the index of a group is not the group id", operation.span)
-        self.accesses[operation.results[0]] = _Access.of_all(source, source.type.memref.order, GROUP_ID)
+        self.accesses[operation.results[0]] = _RootAccess.of_all(source, source.type.memref.order, GROUP_ID)
 
-    def _subview(self, operation: Operation) -> None:
+    def _subview(self, operation: TensorOperation) -> None:
         source = operation.operands[0]
         outer = self._access(source, operation)
         own = [mode for mode, letter in enumerate(outer.fixed) if letter is None]
         fixed, block = list(outer.fixed), list(outer.block)
-        assert isinstance(source.type, Memref)
+        assert isinstance(source.type, TensorMemref)
         for mode, (start, extent) in enumerate(operation.bounds):
-            if isinstance(start, Value) and start in self.group_ids and extent in (0, 1):
+            if isinstance(start, TensorValue) and start in self.group_ids and extent in (0, 1):
                 if extent == 1:
                     raise UnrecognisedError("a mode of size 1 at the group id; leave its size out", operation.span)
                 if GROUP_ID in fixed:
@@ -224,82 +224,82 @@ class _Walker:
                     raise UnrecognisedError("a part of a mode whose place or size depends on the call", operation.span)
                 before = block[own[mode]]
                 block[own[mode]] = (start + before[0] if before else start, extent)
-        self.accesses[operation.results[0]] = _Access(outer.root, tuple(fixed), tuple(block))
+        self.accesses[operation.results[0]] = _RootAccess(outer.root, tuple(fixed), tuple(block))
 
-    def _is_whole(self, extent: Any, source: Value, mode: int) -> bool:
-        assert isinstance(source.type, Memref)
+    def _is_whole(self, extent: Any, source: TensorValue, mode: int) -> bool:
+        assert isinstance(source.type, TensorMemref)
         return extent == source.type.shape[mode] if isinstance(extent, int) else self.whole.get(extent) == (source, mode)
 
-    def _alloca(self, operation: Operation) -> None:
+    def _alloca(self, operation: TensorOperation) -> None:
         (result,) = operation.results
-        assert isinstance(result.type, Memref)
-        self.accesses[result] = _Access.of_all(result, result.type.order)
+        assert isinstance(result.type, TensorMemref)
+        self.accesses[result] = _RootAccess.of_all(result, result.type.order)
 
-    def _lifetime_stop(self, operation: Operation) -> None:
+    def _lifetime_stop(self, operation: TensorOperation) -> None:
         self.contents.pop(operation.operands[0], None)
 
-    def _barrier(self, operation: Operation) -> None:
+    def _barrier(self, operation: TensorOperation) -> None:
         """It orders what is in order here."""
 
-    def _access(self, value: Value, operation: Operation) -> _Access:
+    def _access(self, value: TensorValue, operation: TensorOperation) -> _RootAccess:
         if value not in self.accesses:
             raise UnrecognisedError(f"%{value.name} is no memref whose elements are known", operation.span)
         return self.accesses[value]
 
     # linear algebra
 
-    def _axpby(self, operation: Operation) -> None:
+    def _axpby(self, operation: TensorOperation) -> None:
         alpha, A, beta, B = operation.operands
         letters = self._new_letters(B)
         turned = operation.attributes["transposes"] == ("t",) and len(letters) == 2
         self._update(operation, alpha, [(A, letters[::-1] if turned else letters)], beta, B, letters)
 
-    def _gemm(self, operation: Operation) -> None:
+    def _gemm(self, operation: TensorOperation) -> None:
         alpha, A, B, beta, C = operation.operands
         m, n = self._new_letters(C)
-        k = self.fresh(_depth(A, operation.attributes["transposes"][0]))
+        k = self.fresh(_summed_depth(A, operation.attributes["transposes"][0]))
         a, b = (
             (x[::-1] if turn == "t" else x)
             for x, turn in zip(((m, k), (k, n)), operation.attributes["transposes"], strict=True)
         )
         self._update(operation, alpha, [(A, a), (B, b)], beta, C, (m, n))
 
-    def _gemv(self, operation: Operation) -> None:
+    def _gemv(self, operation: TensorOperation) -> None:
         alpha, A, x, beta, y = operation.operands
         (m,) = self._new_letters(y)
         (turn,) = operation.attributes["transposes"]
-        k = self.fresh(_depth(A, turn))
+        k = self.fresh(_summed_depth(A, turn))
         self._update(operation, alpha, [(A, (k, m) if turn == "t" else (m, k)), (x, (k,))], beta, y, (m,))
 
-    def _ger(self, operation: Operation) -> None:
+    def _ger(self, operation: TensorOperation) -> None:
         alpha, x, y, beta, C = operation.operands
         m, n = self._new_letters(C)
         self._update(operation, alpha, [(x, (m,)), (y, (n,))], beta, C, (m, n))
 
-    def _hadamard_product(self, operation: Operation) -> None:
+    def _hadamard_product(self, operation: TensorOperation) -> None:
         alpha, A, B, beta, C = operation.operands
         letters = self._new_letters(C)
         self._update(operation, alpha, [(A, letters), (B, letters)], beta, C, letters)
 
-    def _sum(self, operation: Operation) -> None:
+    def _sum(self, operation: TensorOperation) -> None:
         alpha, A, beta, y = operation.operands
         letters = self._new_letters(y)
         turned = operation.attributes["transposes"] == ("t",) and len(letters) == 1
-        assert isinstance(A.type, Memref)
+        assert isinstance(A.type, TensorMemref)
         k = self.fresh(A.type.shape[0 if turned or not letters else 1])
         self._update(operation, alpha, [(A, (k, *letters) if turned else (*letters, k))], beta, y, letters)
 
-    def _new_letters(self, memref: Value) -> Letters:
-        assert isinstance(memref.type, Memref)
+    def _new_letters(self, memref: TensorValue) -> Letters:
+        assert isinstance(memref.type, TensorMemref)
         return tuple(self.fresh(size) for size in memref.type.shape)
 
     def _update(
         self,
-        operation: Operation,
-        alpha: Value,
-        factors: Sequence[tuple[Value, Letters]],
-        beta: Value,
-        target: Value,
+        operation: TensorOperation,
+        alpha: TensorValue,
+        factors: Sequence[tuple[TensorValue, Letters]],
+        beta: TensorValue,
+        target: TensorValue,
         letters: Letters,
     ) -> None:
         if operation.attributes.get("atomic"):
@@ -313,23 +313,23 @@ class _Walker:
             raise UnrecognisedError(f"it is {len(terms)} einsums, more than {MOST_TERMS}", operation.span)
         self._write(operation, terms, self._number(beta, operation), target, letters)
 
-    def _number(self, value: Value, operation: Operation) -> Term:
+    def _number(self, value: TensorValue, operation: TensorOperation) -> UpdateTerm:
         if value not in self.numbers:
             raise UnrecognisedError(f"%{value.name} is neither a constant nor a parameter", operation.span)
         return self.numbers[value]
 
-    def _read(self, read: Value, letters: Letters, operation: Operation, in_block: bool) -> list[Term]:
+    def _read(self, read: TensorValue, letters: Letters, operation: TensorOperation, in_block: bool) -> list[UpdateTerm]:
         """The terms that are read of a memref at letters.
 
         :param in_block: whether they are added to a block, which takes no products.
         """
         access = self._access(read, operation)
-        full = _filled(access, letters)
+        full = _mode_letters(access, letters)
         if access.root in self.function.parameters:
             if access.root in self.updates:
                 raise UnrecognisedError(f"%{access.root.name} is read after it was written", operation.span)
             self.read.add(access.root)
-            return [Term(1, (), (Factor(access.root, full, access.block),))]
+            return [UpdateTerm(1, (), (Factor(access.root, full, access.block),))]
         if any(access.block):
             raise UnrecognisedError(f"a part of %{access.root.name} is read, which is local memory", operation.span)
         content = self.contents.get(access.root)
@@ -340,22 +340,22 @@ class _Walker:
             content = self._kept(access.root, content)
         return [self._instance(term, content.letters, full) for term in content.terms]
 
-    def _kept(self, root: Value, content: _Content) -> _Content:
+    def _kept(self, root: TensorValue, content: _Content) -> _Content:
         """The content of an alloca as an array of all instances, which is written before the updates."""
-        assert isinstance(root.type, Memref)
+        assert isinstance(root.type, TensorMemref)
         batched = {any(GROUP_ID in factor.letters for factor in term.factors) for term in content.terms}
         if len(batched) > 1 or None in root.type.shape:
             return content
         letters, shape = content.letters, root.type.shape
         if True in batched:
             letters, shape = (*letters, GROUP_ID), (*shape, None)
-        value = Value(self._name_of(root), memref(root.type.element, shape), root.span)
-        self.temporaries.append(Update(value, letters, content.terms, None, content.spans))
-        read = Term(1, (), (Factor.whole(value, letters),))
+        value = TensorValue(self._name_of(root), tensor_memref(root.type.element, shape), root.span)
+        self.temporaries.append(TermUpdate(value, letters, content.terms, None, content.spans))
+        read = UpdateTerm(1, (), (Factor.whole(value, letters),))
         self.contents[root] = _Content(content.letters, (read,), content.spans)
         return self.contents[root]
 
-    def _name_of(self, root: Value) -> str:
+    def _name_of(self, root: TensorValue) -> str:
         """A name for what an alloca holds now."""
         if all(update.root.name != root.name for update in self.temporaries):
             return root.name
@@ -363,7 +363,7 @@ class _Walker:
         self._names.add(found)
         return found
 
-    def _instance(self, term: Term, before: Letters, after: Letters) -> Term:
+    def _instance(self, term: UpdateTerm, before: Letters, after: Letters) -> UpdateTerm:
         """A term with other letters: those that are summed over are new."""
         letters = dict(zip(before, after, strict=True))
         for factor in term.factors:
@@ -372,16 +372,18 @@ class _Walker:
                     letters[letter] = self.fresh(self.sizes[letter])
         return term.renamed(letters)
 
-    def _write(self, operation: Operation, terms: list[Term], beta: Term, target: Value, letters: Letters) -> None:
+    def _write(
+        self, operation: TensorOperation, terms: list[UpdateTerm], beta: UpdateTerm, target: TensorValue, letters: Letters
+    ) -> None:
         access = self._access(target, operation)
-        full = _filled(access, letters)
+        full = _mode_letters(access, letters)
         root = access.root
         if any(access.block):
             self._add_to_block(operation, terms, beta, access, full)
             return
         fresh = not beta.scalars and beta.number == 0
         if root not in self.function.parameters:
-            old: Sequence[Term] = ()
+            old: Sequence[UpdateTerm] = ()
             spans: tuple[Span, ...] = ()
             if not fresh:
                 content = self.contents.get(root)
@@ -394,58 +396,60 @@ class _Walker:
         self._check_apart(root, terms, operation)
         before = self.updates.get(root)
         if fresh or before is None:
-            made = Update(root, full, tuple(terms), None if fresh else beta, (operation.span,))
+            made = TermUpdate(root, full, tuple(terms), None if fresh else beta, (operation.span,))
         else:
             if (GROUP_ID in before.letters) != (GROUP_ID in full):
                 raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
             old = [beta.times(self._instance(term, before.letters, full)) for term in before.terms]
             scale = None if before.scale is None else beta.times(before.scale)
-            made = Update(root, full, (*old, *terms), scale, (*before.spans, operation.span))
+            made = TermUpdate(root, full, (*old, *terms), scale, (*before.spans, operation.span))
         self.updates[root] = made
 
-    def _check_apart(self, root: Value, terms: Iterable[Term], operation: Operation) -> None:
+    def _check_apart(self, root: TensorValue, terms: Iterable[UpdateTerm], operation: TensorOperation) -> None:
         if root in self.read or any(factor.root is root for term in terms for factor in term.factors):
             raise UnrecognisedError(f"%{root.name} is read and written", operation.span)
 
-    def _add_to_block(self, operation: Operation, terms: list[Term], beta: Term, access: _Access, letters: Letters) -> None:
+    def _add_to_block(
+        self, operation: TensorOperation, terms: list[UpdateTerm], beta: UpdateTerm, access: _RootAccess, letters: Letters
+    ) -> None:
         """Add arrays that lie as the block does; what else may be written to one is not recognised."""
         root = access.root
-        fits = isinstance(root.type, Memref) and root in self.function.parameters and _INDEXED not in access.fixed
+        fits = isinstance(root.type, TensorMemref) and root in self.function.parameters and _INDEXED not in access.fixed
         fits &= all([factor.transposed for factor in term.factors] == [transposed(root, letters)] for term in terms)
         if not fits or beta.scalars or beta.number != 1:
             raise UnrecognisedError(f"a part of %{root.name} is written", operation.span)
         self._check_apart(root, terms, operation)
-        assert isinstance(root.type, Memref)
+        assert isinstance(root.type, TensorMemref)
         before = self.updates.get(root)
         if before is None:
             places = zip(access.fixed, root.type.shape, strict=True)
             whole = tuple(self.fresh(size) if letter is None else letter for letter, size in places)
-            before = Update(root, whole, (), Term(1), ())
+            before = TermUpdate(root, whole, (), UpdateTerm(1), ())
         if (GROUP_ID in before.letters) != (GROUP_ID in letters):
             raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
         added = (replace(term, block=access.block) for term in terms)
         self.updates[root] = replace(before, terms=(*before.terms, *added), spans=(*before.spans, operation.span))
 
 
-def _filled(access: _Access, letters: Letters) -> Letters:
+def _mode_letters(access: _RootAccess, letters: Letters) -> Letters:
     """The letter of each mode of the root that has one."""
     own = iter(letters)
     return tuple(next(own) if letter is None else letter for letter in access.fixed if letter != _INDEXED)
 
 
-def _last_reads(function: Function) -> dict[Value, Operation]:
+def _last_reads(function: TensorFunction) -> dict[TensorValue, TensorOperation]:
     """The last instruction that reads of each alloca and parameter, other than to update it."""
-    root, found = roots(function), dict[Value, Operation]()
+    root, found = roots(function), dict[TensorValue, TensorOperation]()
     for operation in function.body.operations:
         changed = written_by(operation)
         found.update((root[value], operation) for value in read_by(operation) if value not in changed)
     return found
 
 
-def _results(function: Function) -> Iterable[Value]:
+def _written_roots(function: TensorFunction) -> Iterable[TensorValue]:
     return (result for operation in function.body.walk() for result in operation.results)
 
 
-def _depth(A: Value, turned: str) -> Extent:
-    assert isinstance(A.type, Memref)
+def _summed_depth(A: TensorValue, turned: str) -> Extent:
+    assert isinstance(A.type, TensorMemref)
     return A.type.shape[0 if turned == "t" else 1]

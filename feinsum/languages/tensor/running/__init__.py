@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from feinsum.errors import FeinsumError
 from feinsum.languages.calling.protocols import BuildRequest, ProgramRunner
-from feinsum.languages.source import Source
-from feinsum.languages.tensor.ir import Function
-from feinsum.languages.tensor.recognising import UnrecognisedError, steps
+from feinsum.languages.source import SourceText
+from feinsum.languages.tensor.ir import TensorFunction
+from feinsum.languages.tensor.recognising import UnrecognisedError, function_steps
 from feinsum.languages.tensor.running.auto import AutoKernel
 from feinsum.languages.tensor.running.einsums import EinsumKernel
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 
 
-def make(function: Function, source: Source, request: BuildRequest) -> ProgramRunner:
+def make(function: TensorFunction, source: SourceText, request: BuildRequest) -> ProgramRunner:
     """What runs a function by a route; see :func:`feinsum.build`.
 
     :raises FeinsumError: if it should go the einsum route and cannot.
@@ -20,7 +20,7 @@ def make(function: Function, source: Source, request: BuildRequest) -> ProgramRu
     why = "the kernels of einsums check no index" if request.check else ""
     if not request.check and request.route != "general":
         try:
-            einsum = EinsumKernel(function, source, request, steps(function))
+            einsum = EinsumKernel(function, source, request, function_steps(function))
         except UnrecognisedError as error:
             why = f"line {source.place(error.span).line} is no einsum: {error}"
         except FeinsumError as error:

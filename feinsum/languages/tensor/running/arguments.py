@@ -15,8 +15,8 @@ from feinsum.compile.call_cache import CallCache
 from feinsum.errors import ValidationError
 from feinsum.languages.calling.signature import Taken
 from feinsum.languages.tensor.arguments import check_array, stride_divisors, taker, wanted_strides
-from feinsum.languages.tensor.ir import Function, Value
-from feinsum.languages.tensor.types import BF16, Extent, Memref
+from feinsum.languages.tensor.ir import TensorFunction, TensorValue
+from feinsum.languages.tensor.types import BF16, Extent, TensorMemref
 
 
 class Layout(NamedTuple):
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     fits: bool
 
 
-def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
+def layouts(function: TensorFunction) -> Callable[[str, TensorValue, Any], Taken]:
     """What ``Signature.bind`` needs to take arguments: the value of arrays is a :class:`Layout` of each.
 
     The layout of an array is remembered by its class, shape, strides and type.
@@ -34,7 +34,7 @@ def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
     known = CallCache[Layout]()
 
     def lay_out(
-        parameter: Value, type_: Memref, attributes: Mapping[str, Any], array: Any, name: str
+        parameter: TensorValue, type_: TensorMemref, attributes: Mapping[str, Any], array: Any, name: str
     ) -> tuple[Any, Layout]:
         # an alignment depends on more than what is remembered, and a type that is no numpy type is viewed as one
         lasting = type_.element != BF16 and "alignment" not in attributes and hasattr(array, "strides")
@@ -51,13 +51,13 @@ def layouts(function: Function) -> Callable[[str, Value, Any], Taken]:
     return taker(function, lay_out)
 
 
-def _as_bits(type_: Memref, array: Any) -> Any:
+def _as_bits(type_: TensorMemref, array: Any) -> Any:
     """An array; bf16 as its bits."""
     return array.view(np.uint16) if type_.element == BF16 and array.dtype != np.uint16 else array
 
 
-def _layout(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str) -> Layout:
-    own = _fitting(type_.strides, array, stride_divisors(type_, attributes))
+def _layout(type_: TensorMemref, array: Any, attributes: Mapping[str, Any], name: str) -> Layout:
+    own = _fitting_strides(type_.strides, array, stride_divisors(type_, attributes))
     alignment = attributes.get("alignment", 1)
     address = array.ctypes.data if isinstance(array, np.ndarray) else array.offset
     if own is not None and array.size and address % alignment:
@@ -67,7 +67,7 @@ def _layout(type_: Memref, array: Any, attributes: Mapping[str, Any], name: str)
     return Layout(wanted_strides(type_, array.shape, attributes, name) if own is None else own, own is not None)
 
 
-def _fitting(wanted: Sequence[Extent], array: Any, multiples: Sequence[int]) -> tuple[int, ...] | None:
+def _fitting_strides(wanted: Sequence[Extent], array: Any, multiples: Sequence[int]) -> tuple[int, ...] | None:
     """The strides of an array, in elements, if a type allows them."""
     strides, least = [], 1
     for size, step, extent, multiple in zip(array.shape, array.strides, wanted, multiples, strict=True):

@@ -11,7 +11,7 @@ import numpy as np
 
 from feinsum.languages.calling.protocols import ProgramCall
 from feinsum.languages.tensor.running.einsums import EinsumKernel, UnsuitedError, are_equally_far
-from feinsum.languages.tensor.running.kernel import GeneralKernel
+from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 from feinsum.timing.races import run_race
 
 _RACE_S = 0.5

@@ -10,13 +10,18 @@ import numpy as np
 
 from feinsum.compile.block_sums import Bounds, Summand, add_blocks
 from feinsum.errors import ShapeError
-from feinsum.languages.tensor.ir import Value
+from feinsum.languages.tensor.ir import TensorValue
 from feinsum.languages.tensor.recognising import Combination
-from feinsum.languages.tensor.recognising.terms import Block, Term
+from feinsum.languages.tensor.recognising.terms import Block, UpdateTerm
 
 
 def combine(
-    step: Combination, out: Any, arrays: Sequence[Any], numbers: Mapping[Value, Any], queue: Any, wait_for: Sequence[Any]
+    step: Combination,
+    out: Any,
+    arrays: Sequence[Any],
+    numbers: Mapping[TensorValue, Any],
+    queue: Any,
+    wait_for: Sequence[Any],
 ) -> None:
     """Update an array by a combination.
 
@@ -24,9 +29,9 @@ def combine(
     :param arrays: those of its operands.
     :raises ShapeError: if one has another shape than the block to which it is added.
     """
-    scale = 0 if step.scale is None else _number(step.scale, numbers)
+    scale = 0 if step.scale is None else _term_factor(step.scale, numbers)
     summands = [
-        Summand(array, _number(term, numbers), _bounds(term.block, out.ndim))
+        Summand(array, _term_factor(term, numbers), _block_bounds(term.block, out.ndim))
         for term, array in zip(step.terms, arrays, strict=True)
     ]
     for one, operand in zip(summands, step.operands.values(), strict=True):
@@ -37,11 +42,11 @@ def combine(
         add_blocks(out, scale, summands, queue, wait_for)
 
 
-def _number(term: Term, numbers: Mapping[Value, Any]) -> Any:
+def _term_factor(term: UpdateTerm, numbers: Mapping[TensorValue, Any]) -> Any:
     return term.number * prod(numbers[value] for value in term.scalars)
 
 
-def _bounds(block: Block, axes: int) -> Bounds:
+def _block_bounds(block: Block, axes: int) -> Bounds:
     """Where a block begins and ends along the axes of the transposed array."""
     if not block:
         return (None,) * axes

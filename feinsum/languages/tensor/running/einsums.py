@@ -21,22 +21,22 @@ from feinsum.compile.buffers import check_queue, checked_events
 from feinsum.compile.call_cache import CallCache
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate.arguments import check_context
 from feinsum.generate.kernel import Kernel
+from feinsum.generate.kernel_arguments import check_context
 from feinsum.languages.calling.protocols import INSTANCES, BuildRequest, ProgramCall
 from feinsum.languages.calling.signature import BoundArgument
-from feinsum.languages.source import Source
+from feinsum.languages.source import SourceText
 from feinsum.languages.tensor.arguments import signature
-from feinsum.languages.tensor.ir import Function, Value
+from feinsum.languages.tensor.ir import TensorFunction, TensorValue
 from feinsum.languages.tensor.numbers import dtype_of
 from feinsum.languages.tensor.printing import show_function
-from feinsum.languages.tensor.recognising import Contraction, Step
-from feinsum.languages.tensor.recognising.operands import Operand, name_of
+from feinsum.languages.tensor.recognising import EinsumUpdate, Step
+from feinsum.languages.tensor.recognising.operands import EinsumOperand, name_of
 from feinsum.languages.tensor.recognising.terms import Block, Factor, transposed
 from feinsum.languages.tensor.running.arguments import layouts
+from feinsum.languages.tensor.running.call_temporaries import Temporaries, stack
 from feinsum.languages.tensor.running.combining import combine
-from feinsum.languages.tensor.running.temporaries import Temporaries, stack
-from feinsum.languages.tensor.types import Group, Memref
+from feinsum.languages.tensor.types import PointerGroup, TensorMemref
 
 _SHARE: Final = 4
 """Part of the memory of a device that temporaries take at most."""
@@ -61,10 +61,10 @@ class EinsumKernel:
     route = "einsum"
     sizes: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, function: Function, source: Source, request: BuildRequest, found: Sequence[Step]) -> None:
+    def __init__(self, function: TensorFunction, source: SourceText, request: BuildRequest, found: Sequence[Step]) -> None:
         self.function, self.text, self.device, self.steps = function, source, request.device, tuple(found)
         self._request, self._signature, self._take = request, signature(function), layouts(function)
-        self.contractions = [one for one in found if isinstance(one, Contraction)]
+        self.contractions = [one for one in found if isinstance(one, EinsumUpdate)]
         outputs = dict.fromkeys(one.output for one in found)
         self.written = [one for one in outputs if one in function.parameters]
         self._local = {one: name_of(one) for one in outputs if one not in function.parameters}
@@ -111,7 +111,7 @@ class EinsumKernel:
         for one in self.steps:
             numbers = ", ".join(dict.fromkeys(str(self.text.place(span).line) for span in one.spans))
             lines.append(f"%{one.output.name} by line {numbers}: {one.formula}")
-            if isinstance(one, Contraction):
+            if isinstance(one, EinsumUpdate):
                 kernel = next(kernels)
                 lines.append(f"  {kernel.space} by {kernel.rung}")
         for made in self._made.values():
@@ -128,11 +128,11 @@ class EinsumKernel:
         arguments, count = call.arguments, call.instances
         examined = self._examined
         known = examined is not None and examined[:2] == (count, len(arguments))
-        batches, numbers = self._same(arguments) if known else None, dict[Value, Any]()
+        batches, numbers = self._same(arguments) if known else None, dict[TensorValue, Any]()
         if batches is None:
             examined = None
             batches, numbers = self._examine(arguments, count)
-        results = {one: _Result(batches[one]) for one in self.written}
+        results = {one: _EinsumResult(batches[one]) for one in self.written}
         work = self._work(batches, call.queue, call.wait_for)
         inputs = [{name: work.array(operand) for name, operand in one.operands.items()} for one in self.contractions]
         kernels = self._kernels_at(inputs) if examined is None else examined[2]
@@ -142,7 +142,7 @@ class EinsumKernel:
             operands = one.operands.values()
             work.stack(operands)
             out = results[one.output].array if one.output in results else work.batches[one.output]
-            if isinstance(one, Contraction):
+            if isinstance(one, EinsumUpdate):
                 own, kernel = next(ready)
                 given = own | {name_of(value): numbers[value] for value in one.scalars}
                 kernel(given, out=out, queue=work.queue, wait_for=work.wait_for)
@@ -153,22 +153,22 @@ class EinsumKernel:
             result.deliver()
         return self._signature.written_among(arguments)
 
-    def _work(self, batches: Mapping[Value, Any], queue: Any, wait_for: Any) -> _Work:
+    def _work(self, batches: Mapping[TensorValue, Any], queue: Any, wait_for: Any) -> _CallState:
         """What a call has in hand: the transposed arrays, and temporaries of the sizes that it needs.
 
         :raises UnsuitedError: if these take too much of the memory of the device.
         """
         if not self._stacked and not self._local and len(self.steps) == len(self.contractions):
-            return _Work(batches, self._transposed, queue, wait_for)
+            return _CallState(batches, self._transposed, queue, wait_for)
         on_device = not isinstance(next(iter(batches.values())), np.ndarray)
         queue = self._queue(batches, queue) if on_device else queue
         events = checked_events(wait_for, self.device.context) if wait_for is not None else []
         shapes = self._shapes(batches)
         kept = self._temporaries.take(shapes, self._dtype, queue if on_device else None)
         local = {one: kept[name] for one, name in self._local.items()}
-        return _Work({**batches, **local}, self._transposed, queue, events, kept)
+        return _CallState({**batches, **local}, self._transposed, queue, events, kept)
 
-    def _queue(self, batches: Mapping[Value, Any], queue: Any) -> Any:
+    def _queue(self, batches: Mapping[TensorValue, Any], queue: Any) -> Any:
         """The queue of a call with arrays of the device: that of the first array, if none is given."""
         check_context({value.name: array for value, array in batches.items()}, self.device.queue)
         queue = queue or next((x.queue for x in batches.values() if x.queue is not None), self.device.queue)
@@ -179,10 +179,10 @@ class EinsumKernel:
     def _dtype(self) -> np.dtype[Any]:
         """That of all arrays."""
         first = self.steps[0].output.type
-        assert isinstance(first, (Memref, Group))
-        return np.dtype(dtype_of((first.memref if isinstance(first, Group) else first).element))
+        assert isinstance(first, (TensorMemref, PointerGroup))
+        return np.dtype(dtype_of((first.memref if isinstance(first, PointerGroup) else first).element))
 
-    def _shapes(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, batches: Mapping[TensorValue, Any]) -> dict[str, tuple[int, ...]]:
         """The shapes of temporaries, by name: of local memory, and of operands that are stacked.
 
         :raises UnsuitedError: if they take too much of the memory of the device.
@@ -198,11 +198,11 @@ class EinsumKernel:
             self._known_shapes[given] = shapes
         return shapes
 
-    def _shapes_anew(self, batches: Mapping[Value, Any]) -> dict[str, tuple[int, ...]]:
+    def _shapes_anew(self, batches: Mapping[TensorValue, Any]) -> dict[str, tuple[int, ...]]:
         given = {value.name: array.shape[::-1] for value, array in batches.items()}
-        count, local = next((size for _, size in self._counted(given)), 0), dict[Value, tuple[int, ...]]()
+        count, local = next((size for _, size in self._counted(given)), 0), dict[TensorValue, tuple[int, ...]]()
         for one in self._local:
-            assert isinstance(one.type, Memref)
+            assert isinstance(one.type, TensorMemref)
             local[one] = tuple(count if n is None else n for n in reversed(one.type.shape))
         shapes = {self._local[one]: shape for one, shape in local.items()}
         for operand in self._stacked.values():
@@ -221,7 +221,7 @@ class EinsumKernel:
             if parameter in shapes:
                 yield parameter, shapes[parameter][int(mode) if mode else -1]
 
-    def _same(self, arguments: Mapping[str, Any]) -> dict[Value, Any] | None:
+    def _same(self, arguments: Mapping[str, Any]) -> dict[TensorValue, Any] | None:
         """The transposed arrays of a call that brings the arrays of the device which the last one brought; else None.
 
         To examine them took longer than to launch a kernel.
@@ -229,12 +229,16 @@ class EinsumKernel:
         views = {one: self._transposed.known(one, arguments.get(one.name)) for one in self.function.parameters}
         return None if any(view is None for view in views.values()) else views
 
-    def _examine(self, arguments: Mapping[str, Any], count: int | None) -> tuple[dict[Value, Any], dict[Value, Any]]:
+    def _examine(
+        self, arguments: Mapping[str, Any], count: int | None
+    ) -> tuple[dict[TensorValue, Any], dict[TensorValue, Any]]:
         """The transposed arrays, and the numbers, of arguments that fit."""
         self._examined = None
         given = {one.parameter: one for one in self._signature.bind(arguments, self._take)}
         self._check_count(given.values(), count)
-        numbers = {one: found.value[()] for one, found in given.items() if not isinstance(one.type, (Memref, Group))}
+        numbers = {
+            one: found.value[()] for one, found in given.items() if not isinstance(one.type, (TensorMemref, PointerGroup))
+        }
         batches = {one: self._transposed.of(found) for one, found in given.items() if one not in numbers}
         return batches, numbers
 
@@ -242,7 +246,7 @@ class EinsumKernel:
         """The kernels for the lengths of a call."""
         if not any(one.open for one in self.contractions):
             return self.kernels
-        found = [_lengths(one.einsum, arrays) for one, arrays in zip(self.contractions, inputs, strict=True)]
+        found = [_lengths_in_call(one.einsum, arrays) for one, arrays in zip(self.contractions, inputs, strict=True)]
         lengths = [own for own in found if own is not None]
         if len(lengths) < len(found):
             return self.kernels
@@ -255,10 +259,10 @@ class EinsumKernel:
             ]
         return self._made[key]
 
-    def _check_count(self, given: Collection[BoundArgument[Value]], count: int | None) -> None:
+    def _check_count(self, given: Collection[BoundArgument[TensorValue]], count: int | None) -> None:
         """All instances there are, no more and no less."""
-        memrefs = {one.parameter.name: one.arrays[0].shape for one in given if isinstance(one.parameter.type, Memref)}
-        groups = {one.parameter.name: (len(one.arrays),) for one in given if isinstance(one.parameter.type, Group)}
+        memrefs = {one.parameter.name: one.arrays[0].shape for one in given if isinstance(one.parameter.type, TensorMemref)}
+        groups = {one.parameter.name: (len(one.arrays),) for one in given if isinstance(one.parameter.type, PointerGroup)}
         found = None
         for parameter, size in self._counted(memrefs | groups):
             if count not in (None, size):
@@ -268,7 +272,7 @@ class EinsumKernel:
             raise UnsuitedError(f"count is {count}, and an einsum without instances is computed once")
 
 
-def _lengths(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | None:
+def _lengths_in_call(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | None:
     """How long each index is in a call; None if arrays contradict each other, or one is empty."""
     found: dict[str, int] = {}
     for (array,), letters in zip(e.args[0], e.indexing.inputs, strict=True):
@@ -279,7 +283,7 @@ def _lengths(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, int] | No
 
 
 @dataclass
-class _Work:
+class _CallState:
     """What a call has in hand.
 
     :ivar batches: transposed arrays, local memory of all instances among them.
@@ -287,14 +291,14 @@ class _Work:
     :ivar stacked: the names of those that have been stacked.
     """
 
-    batches: Mapping[Value, Any]
+    batches: Mapping[TensorValue, Any]
     transposed: _Transposed
     queue: Any
     wait_for: Any
     temporaries: Mapping[str, Any] = field(default_factory=dict)
     stacked: set[str] = field(default_factory=set)
 
-    def array(self, operand: Operand) -> Any:
+    def array(self, operand: EinsumOperand) -> Any:
         """The array of an operand; one that is stacked has no content yet."""
         found = self.temporaries.get(operand.name)
         return self.block(operand.factors[0]) if found is None else found
@@ -303,7 +307,7 @@ class _Work:
         """The array of a factor."""
         return self.transposed.block(self.batches[factor.root], factor)
 
-    def stack(self, operands: Collection[Operand]) -> None:
+    def stack(self, operands: Collection[EinsumOperand]) -> None:
         """Write what is stacked and has not been in this call."""
         for one in operands:
             if one.counter is not None and one.name not in self.stacked:
@@ -311,14 +315,14 @@ class _Work:
                 stack(self.temporaries[one.name], one.axis, parts, self.queue, self.wait_for)
                 self.stacked.add(one.name)
 
-    def note(self, operands: Collection[Operand], result: Any) -> None:
+    def note(self, operands: Collection[EinsumOperand], result: Any) -> None:
         """Make the next that writes to the temporaries among operands wait for the result that was made of them."""
         for one in operands:
             if one.name in self.temporaries and not isinstance(result, np.ndarray):
                 self.temporaries[one.name].events.extend(result.events)
 
 
-class _Result:
+class _EinsumResult:
     """Where an einsum writes: a C-contiguous array, which is a copy if the one of the caller is not."""
 
     def __init__(self, transposed: Any) -> None:
@@ -339,28 +343,28 @@ class _Transposed:
     array."""
 
     def __init__(self) -> None:
-        self._known: dict[Value, tuple[weakref.ref[Any], Any, dict[Block, Any]]] = {}
+        self._known: dict[TensorValue, tuple[weakref.ref[Any], Any, dict[Block, Any]]] = {}
 
-    def of(self, given: BoundArgument[Value]) -> Any:
+    def of(self, given: BoundArgument[TensorValue]) -> Any:
         """The array of a parameter; a group is an array whose first axis counts its memrefs."""
-        if isinstance(given.parameter.type, Group):
-            return _together([array.T for array in given.arrays], given.name)
+        if isinstance(given.parameter.type, PointerGroup):
+            return _stack_arrays([array.T for array in given.arrays], given.name)
         (array,) = given.arrays
         return array.T if isinstance(array, np.ndarray) else self._view(given.parameter, array)
 
-    def known(self, parameter: Value, array: Any) -> Any:
+    def known(self, parameter: TensorValue, array: Any) -> Any:
         """The view of an array of the device that the last call brought, if it is as it was; else None."""
         known = self._known.get(parameter)
         held = known[0]() if known is not None else None
         if known is None or held is None or held is not array:
             return None
         view = known[1]
-        if _places(view) != (*_places(held)[:3], held.shape[::-1]):
+        if _replaceable_places(view) != (*_replaceable_places(held)[:3], held.shape[::-1]):
             return None
         view.events = held.events
         return view
 
-    def _view(self, parameter: Value, array: Any) -> Any:
+    def _view(self, parameter: TensorValue, array: Any) -> Any:
         view = self.known(parameter, array)
         if view is None:
             view = array.T
@@ -387,7 +391,7 @@ def _places_of(factor: Factor) -> tuple[slice | int, ...]:
     return tuple(transposed(factor.root, parts))
 
 
-def _places(array: Any) -> tuple[Any, ...]:
+def _replaceable_places(array: Any) -> tuple[Any, ...]:
     """What of an array of the device may be set anew."""
     return id(array.base_data), array.offset, id(array.queue), array.shape
 
@@ -403,7 +407,7 @@ def _address(array: Any) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _together(arrays: Sequence[Any], name: str) -> Any:
+def _stack_arrays(arrays: Sequence[Any], name: str) -> Any:
     """Arrays as one.
 
     :raises UnsuitedError: if they are not equally far from each other.
