@@ -50,12 +50,12 @@ from feinsum.query import query
 from feinsum.space import Problem, TransformSpace, space
 
 if TYPE_CHECKING:
+    from feinsum.contract.contract import contract, contract_expression, contract_path
+    from feinsum.contract.sharing import shared_intermediates
     from feinsum.exploration import explore
-    from feinsum.generate.contract import contract, contract_expression, contract_path
-    from feinsum.generate.kernel import Kernel
-    from feinsum.generate.saving import load
-    from feinsum.generate.sharing import shared_intermediates
     from feinsum.generate.transform import transform
+    from feinsum.kernel.kernel import Kernel
+    from feinsum.kernel.saving import load
     from feinsum.languages.building import Built, build
     from feinsum.languages.declarative.tracing import kernel
     from feinsum.languages.immediate.planning import plan
@@ -75,12 +75,17 @@ if TYPE_CHECKING:
     from feinsum.tune.report import TuningReport
     from feinsum.tune.timeit import timeit
 
+# When a module of a package is imported for the first time, Python binds the package here, where its name means a function.
+# So these packages, which are docstrings, are loaded now, and their names left to `__getattr__`.
+for _name in ("build", "contract", "kernel"):
+    _load(f"feinsum.{_name}")
+    globals().pop(_name, None)
 _checkout.serve_checkout()
 _backend.register()
 
 _LAZY = {
     "Built": "feinsum.languages.building",
-    "Kernel": "feinsum.generate.kernel",
+    "Kernel": "feinsum.kernel.kernel",
     "Match": "feinsum.match",
     "Program": "feinsum.languages.program",
     "Timing": "feinsum.timing",
@@ -88,20 +93,20 @@ _LAZY = {
     "add_loop": "feinsum.match",
     "autotune": "feinsum.tune.autotune",
     "build": "feinsum.languages.building",
-    "contract": "feinsum.generate.contract",
-    "contract_expression": "feinsum.generate.contract",
-    "contract_path": "feinsum.generate.contract",
+    "contract": "feinsum.contract.contract",
+    "contract_expression": "feinsum.contract.contract",
+    "contract_path": "feinsum.contract.contract",
     "explore": "feinsum.exploration",
     "extract_operands": "feinsum.match",
     "find_einsums": "feinsum.match",
     "generate_loopy": "feinsum.lower",
     "kernel": "feinsum.languages.declarative.tracing",
-    "load": "feinsum.generate.saving",
+    "load": "feinsum.kernel.saving",
     "match_einsum": "feinsum.match",
     "match_t_unit_to_einsum": "feinsum.match",
     "plan": "feinsum.languages.immediate.planning",
     "program": "feinsum.languages.program",
-    "shared_intermediates": "feinsum.generate.sharing",
+    "shared_intermediates": "feinsum.contract.sharing",
     "spread_loops": "feinsum.match",
     "timeit": "feinsum.tune.timeit",
     "transform": "feinsum.generate.transform",

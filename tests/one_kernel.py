@@ -80,7 +80,7 @@ class OneKernel:
         return self
 
     def enqueue(self, queue: Any, buffers: Sequence[Any], wait_for: Any) -> Any:
-        """As :meth:`feinsum.generate.kernel_calls.BoundKernel.enqueue`."""
+        """As :meth:`feinsum.kernel.kernel_calls.BoundKernel.enqueue`."""
         return self._launch(queue, buffers, self._bound, wait_for)
 
     def __call__(self, arrays: Mapping[str, cla.Array], out: Any = None, queue: Any = None) -> Any:

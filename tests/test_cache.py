@@ -22,11 +22,12 @@ from test_ladder import BEST, OTHER, E, add
 
 import feinsum as fe
 from feinsum import generate as generate_function
+from feinsum.build import cache, fingerprint, freshness, kernel_builder
+from feinsum.build.cache import DiskCache, kernel_cache
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.devices import Device, opencl
-from feinsum.generate import answers, cache, fingerprint, freshness, kernel_builder
-from feinsum.generate.cache import DiskCache, kernel_cache
+from feinsum.generate import answers
 from feinsum.registry import find_space
 
 generating = sys.modules["feinsum.generate"]
@@ -422,7 +423,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from feinsum.generate.cache import DiskCache
+from feinsum.build.cache import DiskCache
 store = DiskCache(Path(sys.argv[1]), 400_000)
 for k in range(300):
     found = store.get(f"k{k % 7}")

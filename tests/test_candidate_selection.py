@@ -16,6 +16,7 @@ import pytest
 from einsums import check_against_numpy, inputs
 
 import feinsum as fe
+from feinsum.build.device_lock import lock_device
 from feinsum.candidates.diversity import equal_share, spread_choices
 from feinsum.candidates.ladder import ConfigurationChoice, candidates
 from feinsum.candidates.predicted import expected_s
@@ -25,7 +26,6 @@ from feinsum.compile.executable import Executable
 from feinsum.database import open_stores
 from feinsum.devices import Device
 from feinsum.generate.candidate_selection import CANDIDATES, VARIABLE, candidates_wanted
-from feinsum.generate.device_lock import lock_device
 from feinsum.registry import find_space
 from feinsum.space import Instance, TransformSpace
 from feinsum.space.chain import STEPS, Link, write_chain
@@ -37,7 +37,8 @@ E = fe.einsum("ij,ej->ei", fe.array("A", (12, 20)), fe.array("u", ("E", 20)))
 SIZES = {"E": 50_000}
 
 ANSWERS, SELECTION, BUILDER = (
-    import_module(f"feinsum.generate.{name}") for name in ("answers", "candidate_selection", "kernel_builder")
+    import_module(f"feinsum.{name}")
+    for name in ("generate.answers", "generate.candidate_selection", "build.kernel_builder")
 )
 
 Times = Callable[[Sequence[float]], list[Sequence[Executable]]]

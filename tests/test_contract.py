@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import feinsum as fe
+from feinsum.contract.contraction_plan import make_plan
 from feinsum.devices import Device
-from feinsum.generate.contraction_plan import make_plan
 from feinsum.validate import Workload
 
 A, B, C = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2)]))
@@ -428,7 +428,7 @@ def test_constants_are_contracted_once(
     constants: dict[str, Any], how: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two constants become one result on the device, which later calls take from there."""
-    from feinsum.generate.evaluation import StepByStep
+    from feinsum.contract.evaluation import StepByStep
 
     expression = fe.contract_expression("ij,jk,kl->il", A.shape, B, C, optimize=[(1, 2), (0, 1)], **constants, **how)
     assert "constant [1, 2]" in repr(expression)

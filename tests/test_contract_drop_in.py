@@ -12,10 +12,10 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
+from feinsum.contract import step_choice
+from feinsum.contract.evaluation import StepByStep
+from feinsum.contract.sharing import current_cache
 from feinsum.devices import Device
-from feinsum.generate import step_choice
-from feinsum.generate.evaluation import StepByStep
-from feinsum.generate.sharing import current_cache
 
 A, B, C, D = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2), (2, 6)]))
 

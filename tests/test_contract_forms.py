@@ -9,8 +9,8 @@ import opt_einsum
 import pytest
 
 import feinsum as fe
+from feinsum.contract.contraction_plan import make_plan
 from feinsum.devices import Device
-from feinsum.generate.contraction_plan import make_plan
 from feinsum.subscripts import from_names, parse_symbols
 
 A, B, C = (np.random.default_rng(k).uniform(-1, 1, shape) for k, shape in enumerate([(3, 4), (4, 5), (5, 2)]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from feinsum.generate.contraction_operands import take_operands
-from feinsum.generate.evaluate import How, recipe_for
+from feinsum.contract.contraction_operands import take_operands
+from feinsum.contract.evaluate import How, recipe_for
 
 DEFAULT = How(None, "K", "safe", True, None, None)
 

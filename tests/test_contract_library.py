@@ -12,11 +12,11 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
+from feinsum.contract import library_products, step_choice, step_timing
+from feinsum.contract.evaluation import Evaluation
+from feinsum.contract.library_products import find_product
 from feinsum.devices import Device, matmul_rates
 from feinsum.devices.matmul_rates import DTYPES, ProductRates, product_rates
-from feinsum.generate import library_products, step_choice, step_timing
-from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.library_products import find_product
 
 FAST = ProductRates(1e-9, 1e-12, dict.fromkeys(DTYPES, 1e15), dict.fromkeys(DTYPES, 1e-3), 1e15, 1.0)
 SLOW = ProductRates(1.0, 1.0, dict.fromkeys(DTYPES, 1.0), dict.fromkeys(DTYPES, 1e3), 1.0, 1.0)

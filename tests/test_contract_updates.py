@@ -10,8 +10,8 @@ import pyopencl.array as cla
 import pytest
 
 import feinsum as fe
+from feinsum.contract.step_choice import StepChoice
 from feinsum.devices import Device
-from feinsum.generate.step_choice import StepChoice
 
 SHAPES = ((7, 5, 3), (64, 2, 2))
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -59,7 +59,7 @@ def test_an_undecided_update_is_timed(scale: dict[str, float], cpu: Device, monk
         choices.append(StepChoice(None, 1e-3, 1e-3, undecided=True))
         return choices[-1]
 
-    monkeypatch.setattr(import_module("feinsum.generate.evaluate"), "choose_kernel_or_library", choose)
+    monkeypatch.setattr(import_module("feinsum.contract.evaluate"), "choose_kernel_or_library", choose)
     (a, b), before = drawn("ik,kj->ij", (17, 15, 13))
     out = before.copy()
     fe.contract("ik,kj->ij", a, b, out=out, device=cpu, **scale)

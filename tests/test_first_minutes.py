@@ -13,7 +13,7 @@ from profiles import CPU, GPU
 
 import feinsum as fe
 from feinsum.cli import main
-from feinsum.generate.kernel import _MEANING
+from feinsum.kernel.kernel import _MEANING
 from feinsum.registry import find_space
 
 pytestmark = pytest.mark.slow

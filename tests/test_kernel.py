@@ -18,7 +18,7 @@ import feinsum as fe
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable
 from feinsum.devices import Device
-from feinsum.generate.kernel import Kernel
+from feinsum.kernel.kernel import Kernel
 from feinsum.report.figures import settings
 
 pytestmark = pytest.mark.slow
@@ -442,7 +442,7 @@ def test_a_kernel_explains_itself(kernel: Kernel, cpu: Device) -> None:
 
 def test_indices_are_wide_where_arrays_are_large(cpu: Device, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kernel meant for small arrays gets 64-bit indices when one of 2³¹ elements comes, and 32-bit ones otherwise."""
-    from feinsum.generate import kernel as kernels
+    from feinsum.kernel import kernel as kernels
 
     kernel = fe.generate(E, cpu, store, {"E": 50})
     assert "long const" not in kernel.source

@@ -22,11 +22,11 @@ from one_kernel import OneKernel
 from simulated_units import UNOPTIMISED
 
 import feinsum as fe
+from feinsum.build import looping
+from feinsum.build.kernel_builder import KernelJob
 from feinsum.compile import executable
 from feinsum.devices import build_program
 from feinsum.errors import DTypeError, ShapeError, ValidationError
-from feinsum.generate import looping
-from feinsum.generate.kernel_builder import KernelJob
 from feinsum.languages.calling import stage
 from feinsum.languages.immediate.kernels import plan_function
 from feinsum.registry import find_space

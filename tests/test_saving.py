@@ -20,8 +20,8 @@ from test_generate import SEVERAL
 from test_ladder import BEST, E, add
 
 import feinsum as fe
+from feinsum.build import cache
 from feinsum.devices import Device
-from feinsum.generate import cache
 
 pytestmark = pytest.mark.slow
 

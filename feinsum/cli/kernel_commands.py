@@ -87,8 +87,8 @@ def explain(request: Request, device: str | None, database: str | None, form: st
       feinsum explain "ij,jk->ik" --size i=1024,j=1024,k=1024 --device h200
     """
     import feinsum as fe
+    from feinsum.build.kernel_builder import nonempty
     from feinsum.generate import expected_sizes
-    from feinsum.generate.kernel_builder import nonempty
     from feinsum.registry import matching_spaces
 
     e = request.einsum
@@ -157,11 +157,11 @@ def _here_or_known(name: str | None) -> Device | None:
 
 def _device_facts(request: Request, device: Device, database: str | None, sizes: dict[str, int]) -> dict[str, Any]:
     """The roofline on a device, if its peaks are known, and the candidates of `generate`, in order."""
+    from feinsum.build.kernel_builder import nonempty
     from feinsum.candidates.ladder import candidates
     from feinsum.canonicalization import canonicalize_einsum
     from feinsum.cost import roofline_s
     from feinsum.database import open_stores
-    from feinsum.generate.kernel_builder import nonempty
     from feinsum.space import Instance
 
     e = request.einsum

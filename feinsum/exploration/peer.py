@@ -18,7 +18,7 @@ from feinsum.report.html import bar, display_block, element, table
 if TYPE_CHECKING:
     from feinsum.database import TuningRecord
     from feinsum.einsum import BatchedEinsum
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
     from feinsum.report.picture import Picture
 
 _REPETITIONS = 3

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     import pyopencl as cl
 
+    from feinsum.build.freshness import StoreHandle
+    from feinsum.build.kernel_builder import KernelJob
     from feinsum.candidates.ladder import ConfigurationChoice
     from feinsum.compile.executable import Executable
     from feinsum.database import Database
     from feinsum.generate.answers import LadderAnswer
-    from feinsum.generate.freshness import StoreHandle
-    from feinsum.generate.kernel import Kernel
-    from feinsum.generate.kernel_builder import KernelJob
+    from feinsum.kernel.kernel import Kernel
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def generate(
     """The fastest kernel known for `e` on a device.
 
     The second call for the same einsum, sizes and device returns the same kernel, as long as no better record was added.
-    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.generate.cache`).  Where nobody measured
+    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.build.cache`).  Where nobody measured
     the einsum, up to four kernels are built and tried against each other for some milliseconds; the environment variable
     ``FEINSUM_SELECT`` is ``off`` for the first guess (:mod:`feinsum.generate.candidate_selection`).
 
@@ -69,9 +69,9 @@ def generate(
     :raises DeviceError: if there is no usable device, or none of our kernels runs on it.
     :raises ValidationError: if `tune` is none of the three, or `looped` names no index.
     """
+    from feinsum.build.freshness import StoreHandle, place_key
     from feinsum.generate.answers import hold, recall
-    from feinsum.generate.freshness import StoreHandle, place_key
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
     began = time.perf_counter()
     require_einsum(e)
@@ -127,8 +127,8 @@ def is_stored(
     database: Database | str | os.PathLike[str] | None = None,
 ) -> bool:
     """Whether :func:`generate` would find the kernel in the disk cache."""
+    from feinsum.build.freshness import StoreHandle
     from feinsum.generate.answers import stored_answer
-    from feinsum.generate.freshness import StoreHandle
 
     return stored_answer(_job(e, sizes, device)[0], StoreHandle(database)) is not None
 
@@ -149,8 +149,8 @@ def expected_rung(
 def _expected_rung_of(
     e: BatchedEinsum, device: Device, database: Database | str | os.PathLike[str] | None, sizes: Mapping[str, int] | None
 ) -> tuple[str, float | None]:
+    from feinsum.build.freshness import StoreHandle
     from feinsum.generate.answers import stored_answer
-    from feinsum.generate.freshness import StoreHandle
 
     job, _ = _job(e, sizes, device)
     place = StoreHandle(database)
@@ -174,7 +174,7 @@ def _job(
     e: BatchedEinsum, sizes: Mapping[str, int] | None, device: Device, looped: str = ""
 ) -> tuple[KernelJob, dict[str, int]]:
     """The job of making a kernel, and the lengths expected by index of `e`."""
-    from feinsum.generate.kernel_builder import KernelJob, nonempty
+    from feinsum.build.kernel_builder import KernelJob, nonempty
 
     canonical = canonicalize_einsum(nonempty(e))
     expected = {letter: max(1, length) for letter, length in e.resolve(expected_sizes(e, sizes)).items()}
@@ -248,7 +248,7 @@ def _ladder_choices(job: KernelJob, known: Iterator[ConfigurationChoice]) -> Ite
     if not job.looped:
         yield from known
         return
-    from feinsum.generate.looping import looping
+    from feinsum.build.looping import looping
 
     ladder = list(known)
     yield from looping(job.instance, job.looped, ladder)

@@ -10,17 +10,17 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from feinsum.build.cache import kernel_cache, make_key
+from feinsum.build.fingerprint import code_fingerprint, curated_fingerprint
+from feinsum.build.freshness import StoreHandle, evidence
+from feinsum.build.kernel_builder import KernelJob
 from feinsum.candidates.origin import Origin
 from feinsum.candidates.records import Question
 from feinsum.database.curated import contributed_folders
 from feinsum.errors import ValidationError
-from feinsum.generate.cache import kernel_cache, make_key
-from feinsum.generate.fingerprint import code_fingerprint, curated_fingerprint
-from feinsum.generate.freshness import StoreHandle, evidence
-from feinsum.generate.kernel_builder import KernelJob
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
 _MOST_KERNELS = 512
 
@@ -31,7 +31,7 @@ class LadderAnswer:
 
     :ivar program: the name of the entry of the cache that holds the program.
     :ivar questions: the questions that the stores were asked.
-    :ivar count, evidence: see :mod:`feinsum.generate.freshness`.
+    :ivar count, evidence: see :mod:`feinsum.build.freshness`.
     """
 
     origin: Origin

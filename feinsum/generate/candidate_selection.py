@@ -8,7 +8,7 @@ the same time, proved, and run alternately for some milliseconds::
             | build 0 ....... build 2 ....|
 
 The first candidate is what the ladder would take without a selection; it is taken unless another one is clearly faster.
-Processes that select on one device hold a lock while they time (:mod:`feinsum.generate.device_lock`).
+Processes that select on one device hold a lock while they time (:mod:`feinsum.build.device_lock`).
 There is no selection for kernels that take no time, for arrays that are too large to try, where kernels are to loop over an
 index, and where the einsum itself has a record; a doubted record (:mod:`feinsum.candidates.searches`) is a candidate.
 """
@@ -27,15 +27,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 
 from feinsum.apart import limit_s
+from feinsum.build.cache import kernel_cache
+from feinsum.build.device_lock import lock_device
+from feinsum.build.kernel_builder import KernelBuild, KernelJob
 from feinsum.candidates.ladder import ConfigurationChoice
 from feinsum.candidates.searches import LEAST_S
 from feinsum.candidates.shortlist import CANDIDATES, select_candidates
 from feinsum.compile.executable import Executable
 from feinsum.ending import calling
 from feinsum.errors import DeviceError, reason
-from feinsum.generate.cache import kernel_cache
-from feinsum.generate.device_lock import lock_device
-from feinsum.generate.kernel_builder import KernelBuild, KernelJob
 
 logger = logging.getLogger(__name__)
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from feinsum.apart import run_in_thread
+from feinsum.build.cache import kernel_cache
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.database import Database
 from feinsum.devices import Device
@@ -26,10 +27,9 @@ from feinsum.devices.host import processors_allowed
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import FeinsumError
 from feinsum.generate import generate, is_stored
-from feinsum.generate.cache import kernel_cache
-from feinsum.generate.kernel import Kernel
-from feinsum.generate.saving import einsum_data, einsum_from
 from feinsum.interrupts import load_module
+from feinsum.kernel.kernel import Kernel
+from feinsum.kernel.saving import einsum_data, einsum_from
 
 logger = logging.getLogger(__name__)
 

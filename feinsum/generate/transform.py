@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from feinsum.apart import TimedStep, is_overdue, run_in_thread
+from feinsum.build.kernel_builder import KernelJob
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.codegen import generate_program, is_for_opencl, silenced, type_limits
@@ -22,7 +23,6 @@ from feinsum.devices import device as choose_device
 from feinsum.effects import deprecations_paused
 from feinsum.errors import SpaceError, TransformError, reason
 from feinsum.generate import expected_sizes
-from feinsum.generate.kernel_builder import KernelJob
 from feinsum.match import (
     Match,
     convert_operands,

@@ -16,14 +16,14 @@ import numpy as np
 from feinsum.compile.buffers import download, library_of, upload
 from feinsum.devices import Device
 from feinsum.errors import ValidationError
-from feinsum.generate.array_adapter import Copied, array_label, is_number, map_results
 from feinsum.interop.library import Library
 from feinsum.interrupts import load_module
+from feinsum.kernel.array_adapter import Copied, array_label, is_number, map_results
 
 if TYPE_CHECKING:
-    from feinsum.generate.evaluate import How
-    from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.kernel import Kernel
+    from feinsum.contract.evaluate import How
+    from feinsum.contract.evaluation import Evaluation
+    from feinsum.kernel.kernel import Kernel
 
 _KNOWN = {
     "torch": ("feinsum.interop.torch_arrays", "Torch"),
@@ -75,7 +75,7 @@ def find_library(value: Any) -> Library | None:
 
 @dataclass(frozen=True)
 class HostArrayAdapter:
-    """Arrays of one library in the memory of the host; see :class:`feinsum.generate.array_adapter.ArrayAdapter`."""
+    """Arrays of one library in the memory of the host; see :class:`feinsum.kernel.array_adapter.ArrayAdapter`."""
 
     inputs: Mapping[Any, Any]
     out: Any
@@ -106,7 +106,7 @@ class HostArrayAdapter:
 def adapt_host_arrays(
     inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None, written: Collection[Any] = ()
 ) -> Any:
-    """See :func:`feinsum.generate.array_adapter.adapt_arrays`."""
+    """See :func:`feinsum.kernel.array_adapter.adapt_arrays`."""
     libraries = {key: find_library(value) for key, value in inputs.items()}
     foreign = {key: one for key, one in libraries.items() if one is not None and one.name != "numpy"}
     if not foreign:
@@ -224,7 +224,7 @@ def _as_library_arrays(results: Any, library: Library) -> tuple[Any, Sequence[Co
 
 
 def give_like(results: Any, like: Any, queue: Any) -> tuple[Any, Sequence[Copied]]:
-    """See :func:`feinsum.generate.array_adapter.return_like`."""
+    """See :func:`feinsum.kernel.array_adapter.return_like`."""
     on_device = library_of(results[0] if isinstance(results, tuple) else results) == "pyopencl"
     if (isinstance(like, str) and like == "pyopencl") or (not isinstance(like, str) and library_of(like) == "pyopencl"):
         if on_device:

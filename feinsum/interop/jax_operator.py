@@ -17,8 +17,8 @@ from jax.experimental.buffer_callback import buffer_callback
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from feinsum.contract.contract import contract
 from feinsum.errors import ArgumentError
-from feinsum.generate.contract import contract
 from feinsum.interop.derivatives import derivative, fresh_letter, from_interleaved_form, matching_positions, spell
 from feinsum.interop.host_device import host_device
 from feinsum.interop.library import CPU

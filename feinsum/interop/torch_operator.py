@@ -14,10 +14,10 @@ import torch
 from torch.autograd import forward_ad
 
 from feinsum.compile.call_cache import CallCache
+from feinsum.contract.evaluate import How
+from feinsum.contract.expression import ContractionRequest
 from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
-from feinsum.generate.evaluate import How
-from feinsum.generate.expression import ContractionRequest
 from feinsum.interop.derivatives import (
     Derivative,
     derivative,

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import device as choose_device
-from feinsum.generate.array_adapter import Copied
+from feinsum.kernel.array_adapter import Copied
 from feinsum.languages.calling.adapter import call_with_foreign_arrays
 from feinsum.languages.calling.arguments import check_count, refuse_keywords, refuse_positions
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall, ProgramRunner

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from feinsum.cost import Roofline
     from feinsum.database import Database, TuningRecord
     from feinsum.devices import Device, DeviceProfile
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
     from feinsum.match import Match
     from feinsum.space import TransformSpace
     from feinsum.timing import Timing

@@ -12,8 +12,6 @@ import numpy as np
 from feinsum.compile.call_cache import CallCache
 from feinsum.devices import Device, devices
 from feinsum.errors import DeviceError, DTypeError, ShapeError, ValidationError
-from feinsum.generate.array_adapter import Copied, array_label, map_results
-from feinsum.generate.kernel_arguments import check_arguments
 from feinsum.interop.cuda.cuda_driver import bindings, device_name, wait_for_stream
 from feinsum.interop.cuda.holders import Holder, holder_for, stream_address
 from feinsum.interop.cuda.launching import BoundLaunches, CudaProgram
@@ -21,11 +19,13 @@ from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
 from feinsum.interop.dlpack_arrays import Dlpack
 from feinsum.interop.interface_arrays import InterfaceArrays
 from feinsum.interop.library import Library
+from feinsum.kernel.array_adapter import Copied, array_label, map_results
+from feinsum.kernel.kernel_arguments import check_arguments
 
 if TYPE_CHECKING:
-    from feinsum.generate.evaluate import How
-    from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.kernel import Kernel
+    from feinsum.contract.evaluate import How
+    from feinsum.contract.evaluation import Evaluation
+    from feinsum.kernel.kernel import Kernel
 
 
 def receive_cuda(
@@ -81,7 +81,7 @@ class Described:
 
 @dataclass(frozen=True)
 class CudaArrayAdapter:
-    """See :class:`feinsum.generate.array_adapter.ArrayAdapter`.
+    """See :class:`feinsum.kernel.array_adapter.ArrayAdapter`.
 
     :ivar inputs, out: arrays of the library, which the holder takes when the stream is current that is to wait for them.
     """

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.contract.contraction_operands import STAND_INS, Operands
+from feinsum.contract.evaluate import How, Recipe, check_result_type, in_steps, prepare_steps, recipe_for
+from feinsum.contract.evaluation import Evaluation
+from feinsum.contract.prepared_steps import OperandLayout, PreparedStep, Results
+from feinsum.contract.step_choice import StepChoice, kernel_seconds
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
 from feinsum.errors import ShapeError, ValidationError
-from feinsum.generate.array_adapter import Copied, array_label, is_number
-from feinsum.generate.contraction_operands import STAND_INS, Operands
-from feinsum.generate.evaluate import How, Recipe, check_result_type, in_steps, prepare_steps, recipe_for
-from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results
-from feinsum.generate.step_choice import StepChoice, kernel_seconds
 from feinsum.interop.cuda.cuda_adapter import check_cuda_device, launcher_of, opencl_device, overlap, take_array
 from feinsum.interop.cuda.holders import Holder
 from feinsum.interop.cuda.launching import BoundLaunches
 from feinsum.interop.cuda.quick import QuickCall, QuickCalls, QuickStep
+from feinsum.kernel.array_adapter import Copied, array_label, is_number
 
 
 @dataclass(frozen=True)

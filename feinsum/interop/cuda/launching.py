@@ -14,9 +14,9 @@ import numpy as np
 
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.errors import DeviceError, TransformError, ValidationError
-from feinsum.generate.kernel import Kernel
 from feinsum.interop.cuda.cuda_driver import INVALID_CONTEXT, LoadedPtx, bindings, context_of
 from feinsum.interop.cuda.cuda_ptx import PtxEntry, for_cuda
+from feinsum.kernel.kernel import Kernel
 
 MOST_GROUPS = (2**31 - 1, 65535, 65535)
 """Work-groups of a grid along each axis (CUDA C++ Programming Guide, table of compute capabilities)."""

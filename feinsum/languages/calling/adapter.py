@@ -11,7 +11,7 @@ from typing import Any
 
 from feinsum.compile.buffers import library_of
 from feinsum.errors import ValidationError
-from feinsum.generate.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others
+from feinsum.kernel.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others
 
 _own: set[type] = {bool, int, float, complex}
 """Classes known to be of numpy, pyopencl or Python."""

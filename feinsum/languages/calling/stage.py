@@ -1,6 +1,6 @@
 """Stages: the einsums of programs that :func:`feinsum.generate` makes kernels for.
 
-The steps of a contraction of arrays (:class:`feinsum.generate.contraction_plan.PlannedStep`) have a rule of their own on
+The steps of a contraction of arrays (:class:`feinsum.contract.contraction_plan.PlannedStep`) have a rule of their own on
 lengths: each call may bring others, where a program is made once for what it says and what its calls repeat.
 """
 
@@ -16,7 +16,7 @@ from feinsum.generate import generate
 from feinsum.languages.calling.protocols import INSTANCES, BuildRequest
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
 T = TypeVar("T")
 LONG_AXIS: Final = 1 << 15

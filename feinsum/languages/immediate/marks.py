@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from feinsum.generate.looping import divided_indices
+from feinsum.build.looping import divided_indices
 from feinsum.languages.immediate.maps import IndexMap, Mark, OperandIndices
 from feinsum.space import Instance, TransformSpace
 

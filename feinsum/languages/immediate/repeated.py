@@ -16,7 +16,7 @@ from feinsum.languages.immediate.memory import CallMemory
 from feinsum.languages.immediate.running import UnitRunner
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel_calls import BoundKernel
+    from feinsum.kernel.kernel_calls import BoundKernel
 
 
 class Repeated:

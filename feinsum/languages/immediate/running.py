@@ -25,8 +25,8 @@ from feinsum.languages.immediate.views import IntegerVariable
 from feinsum.query import query
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel import Kernel
-    from feinsum.generate.kernel_calls import BoundKernel
+    from feinsum.kernel.kernel import Kernel
+    from feinsum.kernel.kernel_calls import BoundKernel
 
 ITEM = "Z"
 """The letter of work-items; no other index has it."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from feinsum.build.looping import divided_indices, searched
 from feinsum.candidates.ladder import candidates
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.contraction import step_einsums
@@ -17,7 +18,6 @@ from feinsum.database import Stores
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
-from feinsum.generate.looping import divided_indices, searched
 from feinsum.languages.immediate.marks import Marks, marks_of
 from feinsum.languages.immediate.schedules import KernelRemark, Schedule
 from feinsum.registry import find_space, matching_spaces

@@ -15,8 +15,8 @@ from feinsum.compile.call_cache import CallCache, likeness
 from feinsum.compile.sequence import device_array, host_array, new_device_array, queue_and_events, result_array
 from feinsum.database import open_stores
 from feinsum.errors import FeinsumError, ValidationError
-from feinsum.generate.kernel_arguments import check_context
-from feinsum.generate.kernel_calls import RepeatedCall
+from feinsum.kernel.kernel_arguments import check_context
+from feinsum.kernel.kernel_calls import RepeatedCall
 from feinsum.languages.calling.arguments import refuse_keywords, require_one_library
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
 from feinsum.languages.calling.signature import one_or_all

@@ -14,7 +14,7 @@ from feinsum.compile.sequence import KernelSequence
 from feinsum.devices import DeviceProfile
 from feinsum.einsum import Array, array, einsum
 from feinsum.errors import DeviceError, ValidationError
-from feinsum.generate.kernel_arguments import check_output
+from feinsum.kernel.kernel_arguments import check_output
 from feinsum.languages.calling.overlap import check_apart
 from feinsum.languages.calling.protocols import BuildRequest
 from feinsum.languages.calling.stage import EinsumStage
@@ -48,7 +48,7 @@ from feinsum.languages.program import Program
 from feinsum.languages.source import SourceText
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
 _MOST_ELEMENTS: Final = 2**31
 Shapes: TypeAlias = Mapping[str, tuple[tuple[int, ...], str]]

@@ -21,8 +21,8 @@ from feinsum.compile.buffers import check_queue, checked_events
 from feinsum.compile.call_cache import CallCache
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import ValidationError
-from feinsum.generate.kernel import Kernel
-from feinsum.generate.kernel_arguments import check_context
+from feinsum.kernel.kernel import Kernel
+from feinsum.kernel.kernel_arguments import check_context
 from feinsum.languages.calling.protocols import INSTANCES, BuildRequest, ProgramCall
 from feinsum.languages.calling.signature import BoundArgument
 from feinsum.languages.source import SourceText

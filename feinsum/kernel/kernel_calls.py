@@ -26,12 +26,12 @@ from feinsum.compile.executable import Executable
 from feinsum.compile.host_buffers import LEAST_RESULT_BYTES, SHARED_BYTES, computes_in_host_memory, is_aligned, new_array
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
-from feinsum.generate.array_adapter import Copied, adapt_arrays, array_label, has_foreign_arrays, return_like
-from feinsum.generate.epilogue_scalars import finish_nothing, take_scalars
-from feinsum.generate.kernel_arguments import check_arguments, check_context, check_outputs, common_library
+from feinsum.kernel.array_adapter import Copied, adapt_arrays, array_label, has_foreign_arrays, return_like
+from feinsum.kernel.epilogue_scalars import finish_nothing, take_scalars
+from feinsum.kernel.kernel_arguments import check_arguments, check_context, check_outputs, common_library
 
 if TYPE_CHECKING:
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True)

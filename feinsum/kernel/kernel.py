@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from feinsum.apart import remembered, run_in_thread
+from feinsum.build.kernel_builder import KernelJob
 from feinsum.candidates.origin import Origin
 from feinsum.compile.executable import Executable, Geometry
 from feinsum.compile.index_width import is_outgrown
@@ -18,9 +19,8 @@ from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import ArgumentError, ValidationError
-from feinsum.generate.kernel_builder import KernelJob
-from feinsum.generate.kernel_calls import BoundKernel, KernelCalls, RepeatedCall
 from feinsum.interrupts import load_module
+from feinsum.kernel.kernel_calls import BoundKernel, KernelCalls, RepeatedCall
 
 if TYPE_CHECKING:
     import loopy as lp
@@ -131,7 +131,7 @@ class Kernel:
 
         :raises ValidationError: if the einsum has no such index.
         """
-        from feinsum.generate.looping import why_not
+        from feinsum.build.looping import why_not
 
         if letter not in self.einsum.indexing.indices:
             raise ValidationError(f"'{self.einsum.subscripts}' has no index '{letter}'")
@@ -236,12 +236,12 @@ class Kernel:
         Path(path).write_bytes(self._content())
 
     def _content(self) -> bytes:
-        from feinsum.generate.saving import saved_bytes
+        from feinsum.kernel.saving import saved_bytes
 
         return saved_bytes(self.einsum, self._job, self._origin, self._executable)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from feinsum.generate.saving import restored
+        from feinsum.kernel.saving import restored
 
         return restored, (self._content(), self.device)
 
@@ -253,7 +253,7 @@ class Kernel:
 
     def explain(self) -> str:
         """Which rung, record and configuration, at which lengths, what time to expect, and what the last call copied."""
-        from feinsum.generate.explanation import explain_kernel
+        from feinsum.kernel.explanation import explain_kernel
 
         return explain_kernel(self, _MEANING[self.rung], self._job, self._origin, self._calls.copied)
 

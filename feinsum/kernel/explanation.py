@@ -15,13 +15,13 @@ from feinsum.space.chain import STEPS, read_chain
 from feinsum.timing import FINAL_PROTOCOL
 
 if TYPE_CHECKING:
+    from feinsum.build.kernel_builder import KernelJob
     from feinsum.candidates.origin import Origin
+    from feinsum.contract.evaluation import Evaluation
     from feinsum.database import TuningRecord
     from feinsum.devices import Device
-    from feinsum.generate.array_adapter import Copied
-    from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.kernel import Kernel
-    from feinsum.generate.kernel_builder import KernelJob
+    from feinsum.kernel.array_adapter import Copied
+    from feinsum.kernel.kernel import Kernel
 
 
 def explain_kernel(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin, copied: Sequence[Copied]) -> str:
@@ -49,7 +49,7 @@ def explain_kernel(kernel: Kernel, meaning: str, job: KernelJob, origin: Origin,
 
 
 def explain_steps(text: str, evaluation: Evaluation, copied: Sequence[Copied]) -> str:
-    """See :meth:`feinsum.generate.contract.ContractExpression.explain`."""
+    """See :meth:`feinsum.contract.contract.ContractExpression.explain`."""
     lines = [f"{text} on {evaluation.device}, in {len(evaluation.tasks)} step{'s' if len(evaluation.tasks) > 1 else ''}"]
     for number, task in enumerate(evaluation.tasks):
         choice, step = task.choice, task.step

@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from feinsum.apart import TimedStep, is_overdue, limit_s
+from feinsum.build.cache import kernel_cache, make_key
+from feinsum.build.fingerprint import code_fingerprint
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import CanonicalEinsum
 from feinsum.compile.executable import Executable, build_executable
@@ -20,8 +22,6 @@ from feinsum.devices import Device
 from feinsum.einsum import BatchedEinsum
 from feinsum.ending import calling
 from feinsum.errors import FeinsumError, TransformError, ValidationError
-from feinsum.generate.cache import kernel_cache, make_key
-from feinsum.generate.fingerprint import code_fingerprint
 from feinsum.registry import file_digests
 from feinsum.space import Instance
 from feinsum.space.attempts import Attempt, attempt

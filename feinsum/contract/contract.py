@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from feinsum.build.freshness import place_key, variable
+from feinsum.contract.contraction_plan import make_plan
+from feinsum.contract.evaluate import How
+from feinsum.contract.expression import ContractionRequest, default_operands
 from feinsum.devices.device_choice import VARIABLE as DEVICE_VARIABLE
 from feinsum.errors import ArgumentError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate.array_adapter import library_name, shape_of
-from feinsum.generate.contraction_plan import make_plan
-from feinsum.generate.epilogue_scalars import scaling_of
-from feinsum.generate.evaluate import How
-from feinsum.generate.expression import ContractionRequest, default_operands
-from feinsum.generate.freshness import place_key, variable
+from feinsum.kernel.array_adapter import library_name, shape_of
+from feinsum.kernel.epilogue_scalars import scaling_of
 from feinsum.subscripts import from_names
 
 if TYPE_CHECKING:
-    from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.kernel import Kernel
+    from feinsum.contract.evaluation import Evaluation
+    from feinsum.kernel.kernel import Kernel
 
 _LIBRARIES = ("auto", "numpy", "pyopencl", "torch", "jax", "cupy")
 _MOST_EQUATIONS = 512
@@ -190,7 +190,7 @@ class ContractExpression:
         This and the properties above are about the arrays of the last call; before one, about C-contiguous numpy arrays of
         the type asked for, or float64.
         """
-        from feinsum.generate.explanation import explain_steps
+        from feinsum.kernel.explanation import explain_steps
 
         return explain_steps(self._text, self._evaluation(), self._equation.copied)
 

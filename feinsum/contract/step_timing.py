@@ -9,13 +9,13 @@ from statistics import median
 import numpy as np
 
 from feinsum.compile.host_buffers import computes_in_host_memory
+from feinsum.contract.evaluate import How
+from feinsum.contract.evaluation import Evaluation
+from feinsum.contract.library_products import find_product
+from feinsum.contract.step_choice import StepChoice, forget_expectations, quicker, remember_times, step_name, untuned
 from feinsum.einsum import BatchedEinsum
 from feinsum.generate import generate
-from feinsum.generate.evaluate import How
-from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.kernel import Kernel
-from feinsum.generate.library_products import find_product
-from feinsum.generate.step_choice import StepChoice, forget_expectations, quicker, remember_times, step_name, untuned
+from feinsum.kernel.kernel import Kernel
 from feinsum.timing.races import Race
 
 _FEWEST_ROUNDS, _RACE_S = 3, 0.5

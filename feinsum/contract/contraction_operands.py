@@ -15,7 +15,7 @@ import numpy as np
 from feinsum.arrays import DTYPES
 from feinsum.compile.buffers import library_of
 from feinsum.errors import DTypeError, ValidationError
-from feinsum.generate.array_adapter import as_numbers
+from feinsum.kernel.array_adapter import as_numbers
 
 STAND_INS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(bool): np.dtype(np.int64),

@@ -17,12 +17,7 @@ import numpy as np
 from feinsum.compile.buffers import Room
 from feinsum.compile.host_buffers import computes_in_host_memory, new_array
 from feinsum.compile.shortage import new_device_buffer
-from feinsum.devices import Device
-from feinsum.devices import device as choose_device
-from feinsum.devices.matmul_rates import DTYPES as PRODUCT_DTYPES
-from feinsum.einsum import Array, BatchedEinsum, einsum
-from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
-from feinsum.generate.contraction_operands import (
+from feinsum.contract.contraction_operands import (
     CASTINGS,
     STAND_INS,
     ContractionTypes,
@@ -30,11 +25,16 @@ from feinsum.generate.contraction_operands import (
     choose_types,
     contiguous_order,
 )
-from feinsum.generate.contraction_plan import ContractionPlan, PlannedStep, Shape, make_plan, split_strategy
-from feinsum.generate.evaluation import Evaluation
+from feinsum.contract.contraction_plan import ContractionPlan, PlannedStep, Shape, make_plan, split_strategy
+from feinsum.contract.evaluation import Evaluation
+from feinsum.contract.prepared_steps import OperandLayout, PreparedStep, Results
+from feinsum.contract.step_choice import FEW_AXES, StepChoice, choose_kernel_or_library, measured_times, step_name
+from feinsum.devices import Device
+from feinsum.devices import device as choose_device
+from feinsum.devices.matmul_rates import DTYPES as PRODUCT_DTYPES
+from feinsum.einsum import Array, BatchedEinsum, einsum
+from feinsum.errors import ArgumentError, DTypeError, ShapeError, SubscriptError, ValidationError
 from feinsum.generate.many_kernels import generate_all
-from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results
-from feinsum.generate.step_choice import FEW_AXES, StepChoice, choose_kernel_or_library, measured_times, step_name
 from feinsum.interrupts import load_module
 
 _COMPILED_IN_UP_TO = 64
@@ -360,7 +360,7 @@ def prepare_steps(
         constant.append(not is_last and all(constant[slot] for slot in slots))
         kernel = None if choice.product is not None else next(kernels)
         if choice.undecided and kernel is not None:
-            choice = load_module("feinsum.generate.step_timing").settled_choice(choice, e, step.lengths, kernel)
+            choice = load_module("feinsum.contract.step_timing").settled_choice(choice, e, step.lengths, kernel)
             kernel = kernel if choice.product is None else None
         bound = None if kernel is None else kernel.bind(step.lengths)
         product = None if choice.product is None else choice.product.prepared(step.lengths)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from feinsum._version import __version__
+from feinsum.build.cache import CacheEntry, decode, encode
+from feinsum.build.kernel_builder import KernelJob, nonempty
 from feinsum.candidates.origin import Origin
 from feinsum.canonicalization import canonicalize_einsum
 from feinsum.compile.executable import Executable, build_executable
@@ -18,9 +20,7 @@ from feinsum.devices import device as choose_device
 from feinsum.einsum import BatchedEinsum, array, batched_einsum
 from feinsum.epilogue import parse_epilogue
 from feinsum.errors import DeviceError, FeinsumError, ValidationError
-from feinsum.generate.cache import CacheEntry, decode, encode
-from feinsum.generate.kernel import Kernel
-from feinsum.generate.kernel_builder import KernelJob, nonempty
+from feinsum.kernel.kernel import Kernel
 
 _FORMAT = "feinsum kernel 1"
 

@@ -26,14 +26,14 @@ import numpy as np
 
 from feinsum.compile.buffers import Room, fill_with_zeros, input_buffer, output_buffer, share_memory
 from feinsum.compile.host_buffers import new_array
+from feinsum.contract.library_products import PreparedProduct
+from feinsum.contract.prepared_steps import OperandLayout, PreparedStep, Results, StepValue
+from feinsum.contract.sharing import current_cache, step_key
 from feinsum.devices import Device
 from feinsum.ending import calling
 from feinsum.errors import ValidationError
-from feinsum.generate.epilogue_scalars import Scaling, finish_nothing
-from feinsum.generate.kernel_calls import BoundKernel
-from feinsum.generate.library_products import PreparedProduct
-from feinsum.generate.prepared_steps import OperandLayout, PreparedStep, Results, StepValue
-from feinsum.generate.sharing import current_cache, step_key
+from feinsum.kernel.epilogue_scalars import Scaling, finish_nothing
+from feinsum.kernel.kernel_calls import BoundKernel
 
 _NO_NUMBERS: Mapping[str, Any] = MappingProxyType({})
 _WORTH_WAITING_BYTES = 16 << 20

@@ -16,8 +16,8 @@ from feinsum.registry import matching_spaces
 from feinsum.space import Configuration, Instance, Missed, TransformSpace
 
 if TYPE_CHECKING:
+    from feinsum.build.kernel_builder import KernelJob
     from feinsum.candidates.origin import Origin
-    from feinsum.generate.kernel_builder import KernelJob
 
 TOLERATED = 2.0
 """The most times that a kernel may be slower than the best because it loops over wanted indices."""

@@ -10,12 +10,12 @@ import numpy as np
 
 from feinsum.compile.buffers import Output, Room, input_buffer, upload
 from feinsum.compile.strided import copy_strided
+from feinsum.contract.contraction_plan import PlannedStep, Shape
+from feinsum.contract.library_products import PreparedProduct
+from feinsum.contract.step_choice import StepChoice
 from feinsum.einsum import BatchedEinsum
-from feinsum.generate.contraction_plan import PlannedStep, Shape
-from feinsum.generate.kernel import Kernel
-from feinsum.generate.kernel_calls import BoundKernel
-from feinsum.generate.library_products import PreparedProduct
-from feinsum.generate.step_choice import StepChoice
+from feinsum.kernel.kernel import Kernel
+from feinsum.kernel.kernel_calls import BoundKernel
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.contract.contraction_plan import Shape
 from feinsum.devices.matmul_rates import DTYPES, product_rates
 from feinsum.einsum import Array, einsum
-from feinsum.generate.contraction_plan import Shape
 
 logger = logging.getLogger(__name__)
 

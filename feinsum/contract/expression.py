@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.build.freshness import StoreHandle
 from feinsum.compile.call_cache import CallCache
+from feinsum.contract.contraction_operands import take_operands
+from feinsum.contract.evaluate import How, is_time, prepare
+from feinsum.contract.evaluation import Evaluation
 from feinsum.errors import ValidationError
-from feinsum.generate.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others, return_like
-from feinsum.generate.contraction_operands import take_operands
-from feinsum.generate.epilogue_scalars import Scaling
-from feinsum.generate.evaluate import How, is_time, prepare
-from feinsum.generate.evaluation import Evaluation
-from feinsum.generate.freshness import StoreHandle
+from feinsum.kernel.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others, return_like
+from feinsum.kernel.epilogue_scalars import Scaling
 
 _LOOK_AGAIN_S = 1e-3
 """Seconds for which the records of a store are assumed to be the same: a glance takes as long as a small product."""
@@ -162,7 +162,7 @@ class ContractionRequest:
 
         :raises ValidationError: if `seconds` is no positive number.
         """
-        from feinsum.generate.step_timing import tune_steps
+        from feinsum.contract.step_timing import tune_steps
 
         if not is_time(seconds):
             raise ValidationError(f"seconds is {seconds!r}; it is how long to tune at most")
@@ -176,7 +176,7 @@ class ContractionRequest:
 
     def _prepare(self, key: Any, operands: Any, out: Any, scaling: Scaling | None = None) -> tuple[Evaluation, bool]:
         if self.how.tune != "never":
-            from feinsum.generate.step_timing import tune_steps
+            from feinsum.contract.step_timing import tune_steps
 
             evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)
             tune_steps(evaluation, self.how, _MISSING_S if isinstance(self.how.tune, str) else float(self.how.tune))

@@ -18,10 +18,10 @@ from feinsum.errors import ArgumentError
 from feinsum.interrupts import load_module
 
 if TYPE_CHECKING:
+    from feinsum.contract.evaluate import How
+    from feinsum.contract.evaluation import Evaluation
     from feinsum.devices import Device
-    from feinsum.generate.evaluate import How
-    from feinsum.generate.evaluation import Evaluation
-    from feinsum.generate.kernel import Kernel
+    from feinsum.kernel.kernel import Kernel
 
 _ADAPTER = "feinsum.interop.host_adapter"
 _native: set[type] = set()

@@ -2,7 +2,7 @@
 
 A measured time counts as it is.  Half of the predictions of the cost model are off by a factor that it knows, so a kernel
 that was not measured has to be expected to be faster than the library by that factor.  Where it is, and not by far,
-both are timed once as the kernel is made (:mod:`feinsum.generate.step_timing`), and the times are remembered.
+both are timed once as the kernel is made (:mod:`feinsum.contract.step_timing`), and the times are remembered.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from feinsum.build.freshness import place_key
 from feinsum.candidates.records import KINDS
+from feinsum.contract.library_products import LibraryProduct, find_product
 from feinsum.cost.model import cost_model
 from feinsum.devices import Device
 from feinsum.devices.json_store import data_directory, read_json, write_json
 from feinsum.einsum import BatchedEinsum
 from feinsum.generate import expected_rung
-from feinsum.generate.freshness import place_key
-from feinsum.generate.library_products import LibraryProduct, find_product
 
 CALL_S = 8e-6
 """The least time of a call besides its kernel: arguments, launch, and waiting for the end."""
