@@ -108,8 +108,8 @@ def test_a_line_of_a_hundred_megabytes_takes_no_such_memory(tmp_path: Path) -> N
         file.write(b"\n" + GOOD.encode())
     code = (
         "import resource, sys; from feinsum.database import jsonl\n"
-        "list(jsonl.read('/dev/null')); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "print([type(entry).__name__ for _, entry in jsonl.read(sys.argv[1])],\n"
+        "list(jsonl.read_records('/dev/null')); before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print([type(entry).__name__ for _, entry in jsonl.read_records(sys.argv[1])],\n"
         "      resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000)"
     )
     run = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

@@ -66,8 +66,9 @@ def show_instruction(instruction: Instruction) -> str:
     >>> from feinsum.languages.immediate.types import SCALARS, immediate_memref
     >>> A = immediate_memref(SCALARS["f32"], (4, 5))
     >>> B = immediate_memref(SCALARS["f32"], (5, 4))
-    >>> print(show_instruction(ImmediateUpdate("axpby", index_map(["ij"], "ji"), 1.0, (ImmediateName("A"),), 0.5,
-    ImmediateName("B"), (A, B)))) axpby {ij to ji} 1.0, %A, 0.5, %B
+    >>> a, b = ImmediateName("A"), ImmediateName("B")
+    >>> print(show_instruction(ImmediateUpdate("axpby", index_map(["ij"], "ji"), 1.0, (a,), 0.5, b, (A, B))))
+    axpby {ij to ji} 1.0, %A, 0.5, %B
         : memref<f32x4x5> to memref<f32x5x4>
     """
     match instruction:
