@@ -74,7 +74,7 @@ EFFECTS = (
            "handlers of Python wait while a binary module is imported, which they would leave in pieces"),
     Effect("os.environ:OCL_ICD_VENDORS", ("devices.icd",), _LASTS,
            "the loader of OpenCL finds the drivers that pip and conda installed; your own value stays"),
-    Effect("os.environ:XDG_CACHE_HOME", ("devices.store",), _LASTS,
+    Effect("os.environ:XDG_CACHE_HOME", ("devices.json_store",), _LASTS,
            "where your cache directory cannot be written, pyopencl and OpenCL runtimes need another"),
     Effect("os.environ:FEINSUM_TRANSFORMS", ("registry",), _ENDS,
            "worker processes load the files that `registry.add_file` was given, too"),

@@ -14,7 +14,7 @@ import pytest
 from feinsum import effects
 
 ROOT = Path(__file__).parents[1]
-OWN = {"tune.worker", "tune.memory", "languages.declarative.tracing"}
+OWN = {"tune.worker", "tune.memory_limit", "languages.declarative.tracing"}
 """Modules that change what is their own: processes for trials, and a class."""
 CHANGES = re.compile(
     r"= (Replaced|Pause)\(|\breplace\([\"'][\w.]+:|\blasts\(f?[\"']|\b(set_variable|setattr|simplefilter|filterwarnings)\("

@@ -105,7 +105,7 @@ def test_derivatives_share_what_steps_have_computed(einsum, monkeypatch):
     text, given = "nabc,ai,bj,ck->nijk", tensors((3, 2, 3, 4), (2, 3), (3, 2), (4, 2))
     einsum(text, *given)
     evaluate, seen = torch_operator._evaluate_tensors, []
-    monkeypatch.setattr(torch_operator, "_evaluate", lambda text, own: seen.append(len(own)) or evaluate(text, own))
+    monkeypatch.setattr(torch_operator, "_evaluate_tensors", lambda text, own: seen.append(len(own)) or evaluate(text, own))
     found = torch.autograd.grad(einsum(text, *given).sin().sum(), given)
     assert seen == [2] * 9
     for one, other in zip(found, torch.autograd.grad(torch.einsum(text, *given).sin().sum(), given), strict=True):
@@ -140,7 +140,7 @@ def test_compiled_derivatives_are_one_operator_that_shares_steps(einsum, monkeyp
     joint = torch_operator._derivatives
     layer = torch.compile(lambda *x: einsum(text, *x).sin(), fullgraph=True, backend="aot_eager")
     result = layer(*given)
-    monkeypatch.setattr(torch_operator, "_evaluate", lambda text, own: seen.append(len(own)) or evaluate(text, own))
+    monkeypatch.setattr(torch_operator, "_evaluate_tensors", lambda text, own: seen.append(len(own)) or evaluate(text, own))
     monkeypatch.setattr(torch_operator, "_derivatives", lambda *x: jointly.append(x[0]) or joint(*x))
     found = torch.autograd.grad(result.sum(), given)
     assert seen == [2] * 8

@@ -56,7 +56,7 @@ def test_the_page_of_the_immediate_language(monkeypatch: pytest.MonkeyPatch) -> 
     page = str(DOC / "reference" / "immediate-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures
-    others = {kind.__name__ for kind in get_args(Instruction)} - {"Update"}
+    others = {kind.__name__ for kind in get_args(Instruction)} - {"ImmediateUpdate"}
     assert executed == set(INPUTS) | others
 
 
@@ -76,4 +76,4 @@ def test_the_page_of_the_declarative_language(monkeypatch: pytest.MonkeyPatch) -
     page = str(DOC / "reference" / "declarative-language.rst")
     failures, _ = doctest.testfile(page, module_relative=False, encoding="utf-8")
     assert not failures
-    assert executed >= {*FORMS, *REDUCTIONS, "Choice", "Slice", "Guarded", "Assignment", "ListOf"}
+    assert executed >= {*FORMS, *REDUCTIONS, "Conditional", "DeclarativeSlice", "GuardedBlock", "Assignment", "ListOf"}
