@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from feinsum import _backend, _checkout
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 # When a module of a package is imported for the first time, Python binds the package here, where its name means a function.
 # So these packages, which are docstrings, are loaded now, and their names left to `__getattr__`.
 for _name in ("build", "contract", "kernel"):
-    _load(f"feinsum.{_name}")
+    import_module(f"feinsum.{_name}")
     globals().pop(_name, None)
 _checkout.serve_checkout()
 _backend.register()

@@ -159,7 +159,7 @@ def test_what_does_not_work_takes_no_part(
             raise fe.ValidationError("'out' is wrong")
 
     tried: list[Executable] = []
-    monkeypatch.setattr(BUILDER, "prove", proved)
+    monkeypatch.setattr(BUILDER, "prove_executable", proved)
     monkeypatch.setattr(TransformSpace, "apply", apply)
     timed = clock([1e-3, 2e-3])
     kernel = fe.generate(E, cpu, store, SIZES)
