@@ -72,7 +72,7 @@ class Simulated:
         return ()
 
     def promised(self, profile: DeviceProfile) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        return (UNIT.name,), ()
+        return tuple(unit.name for unit in self.matrix_units), ()
 
 
 SIMULATED = Simulated()

@@ -22,14 +22,20 @@ import feinsum as fe
 from feinsum.devices import device_checks, vendors
 from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit
 from feinsum.devices.vendors.nvidia import NVIDIA
+from feinsum.devices.vendors.nvidia.mma import HALF_UNITS
 from feinsum.devices.vendors.runtimes import RUNTIMES, preference, runtime_of
 from feinsum.devices.vendors.trials import copied_source, product_source
 from feinsum.errors import TransformError
-from feinsum.languages.tensor.lowering.target import choose_target
-from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, fragment_unit
+from feinsum.languages.tensor.lowering.target import LEAST_ROWS, choose_target
+from feinsum.registry import find_space
+from feinsum.skeletons.instructions.matrix_units import FRAGMENTS, SUB_GROUP, fragment_unit
+from transforms.block_tiles.choices import usable_units
 
 ROOT = Path(__file__).parents[1]
-UNITS = (*NVIDIA.matrix_units, UNIT)
+UNITS = (*vendors.matrix_units().values(), *SIMULATED.matrix_units)
+HALVES = replace(UNIT, name="simulated-halves", operand="bfloat16", dtype="float")
+TYPES = {"float64": ("f64", "f64"), "float32": ("f32", "f32"), "float16": ("f16", "f32"), "bfloat16": ("bf16", "f32")}
+"""The types of operands and results in programs, by the operand of a unit."""
 DEVICE = replace(CPU, id="accelerator:simulated:some:4cu", kind="accelerator", matrix_units=(UNIT.name,))
 
 
@@ -125,9 +131,14 @@ def test_the_kernel_that_tries_copies_is_right(simulator: fe.Device) -> None:
 
 
 @pytest.mark.usefixtures("simulated")
-def test_a_new_unit_is_tried(simulator: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the probe's kernel, which is generated from its data; with a wrong layout it is refused."""
-    assert device_checks.feature_works(simulator.cl_device, UNIT.name)
+@pytest.mark.parametrize("unit", SIMULATED.matrix_units, ids=lambda unit: unit.name)
+def test_a_new_unit_is_tried(simulator: fe.Device, unit: MatrixUnit) -> None:
+    """By the probe's kernel, which is generated from its data."""
+    assert device_checks.feature_works(simulator.cl_device, unit.name)
+
+
+def test_a_wrong_layout_is_refused(simulator: fe.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose statement puts results elsewhere."""
     wrong = Simulated()
     turned = FragmentLayout((LayoutDigit(4, 1, 0), LayoutDigit(4, 0, 1)), UNIT.d.registers)
     wrong.matrix_units = (replace(UNIT, d=turned),)
@@ -135,25 +146,57 @@ def test_a_new_unit_is_tried(simulator: fe.Device, monkeypatch: pytest.MonkeyPat
     assert not device_checks.feature_works(simulator.cl_device, UNIT.name)
 
 
-@pytest.mark.usefixtures("simulated")
-@pytest.mark.parametrize(("sizes", "turned"), [((64, 8, 12), "n.n"), ((37, 11, 9), "t.n"), ((70, 3, 1), "n.t")])
-def test_programs_multiply_by_a_new_unit(simulator: fe.Device, sizes: tuple[int, int, int], turned: str) -> None:
+@pytest.mark.parametrize("case", range(3))
+@pytest.mark.parametrize("unit", [*SIMULATED.matrix_units, HALVES], ids=lambda unit: unit.name)
+def test_programs_multiply_by_a_new_unit(
+    simulator: fe.Device, unit: MatrixUnit, case: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The tensor language takes any shape, and sizes that fill no fragment."""
+    if unit.m < LEAST_ROWS:
+        pytest.skip("programs use no units of so few rows")
+    vendor = Simulated()
+    vendor.matrix_units = (unit,)
+    monkeypatch.setattr(vendors, "VENDORS", (vendor,))
+    sizes, turned = (
+        ((2 * unit.m, 2 * unit.n, 6 * unit.k), "n.n"),
+        ((unit.m + 5, 2 * unit.n + 3, 4 * unit.k + 1), "t.n"),
+        ((2 * unit.m + 6, unit.n - 1, max(unit.k - 1, 1)), "n.t"),
+    )[case]
     m, n, k = sizes
     a = f"{m}x{k}" if turned[0] == "n" else f"{k}x{m}"
     b = f"{k}x{n}" if turned[2] == "n" else f"{n}x{k}"
-    text = f"""func @product(%A: memref<f64x{a}>, %B: memref<f64x{b}>, %C: memref<f64x{m}x{n}>) {{
-        %alpha = constant 0.5 : f64  %beta = constant 1.0 : f64
+    factor, total = TYPES[unit.operand]
+    text = f"""func @product(%A: memref<{factor}x{a}>, %B: memref<{factor}x{b}>, %C: memref<{total}x{m}x{n}>) {{
+        %alpha = constant 0.5 : {factor}  %beta = constant 1.0 : {total}
         gemm.{turned} %alpha, %A, %B, %beta, %C
     }}"""
-    target = choose_target(fe.program(text).function(), DEVICE)
-    assert (target.subgroup_size, target.units) == (16, (UNIT.name,))
+    target = choose_target(fe.program(text).function(), replace(DEVICE, matrix_units=(unit.name,)))
+    assert (target.subgroup_size, target.units) == (unit.lanes, (unit.name,))
 
     def arguments() -> dict[str, np.ndarray]:
         return arguments_for(fe.program(text).function(), np.random.default_rng(3), 3)
 
     kernel = compare(simulator, text, arguments, target)
-    assert kernel.emitted.units == (UNIT.name,)
+    assert kernel.emitted.units == (unit.name,)
+
+
+@pytest.mark.parametrize("unit", [UNIT, HALVES], ids=lambda unit: unit.name)
+def test_sub_groups_are_those_of_the_units(unit: MatrixUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any kind of device; small results and other types take as many work-items as before."""
+    vendor = Simulated()
+    vendor.matrix_units = (unit,)
+    monkeypatch.setattr(vendors, "VENDORS", (vendor,))
+    factor, total = TYPES[unit.operand]
+
+    def sub_group(factor: str, total: str, rows: int) -> int:
+        text = f"""func @f(%A: memref<{factor}x{rows}x8>, %B: memref<{factor}x8x8>, %C: memref<{total}x{rows}x8>) {{
+            %alpha = constant 0.5 : {factor}  %beta = constant 1.0 : {total}
+            gemm.n.n %alpha, %A, %B, %beta, %C
+        }}"""
+        return choose_target(fe.program(text).function(), profile).subgroup_size
+
+    profile = replace(GPU, matrix_units=(unit.name,), instructions=())
+    assert [sub_group(factor, total, 64), sub_group(factor, total, 8), sub_group("f32", "f32", 64)] == [16, 8, 32]
 
 
 @pytest.mark.usefixtures("simulated")
@@ -161,6 +204,16 @@ def test_skeletons_refuse_fragments_that_they_do_not_know() -> None:
     """They are written for one layout of 16 rows, and compare data."""
     with pytest.raises(TransformError, match="do not have 16 rows, or lie otherwise in the lanes"):
         fragment_unit(UNIT.name)
+
+
+def test_skeletons_leave_units_for_other_numbers_out() -> None:
+    """One for numbers of two bytes lies in the lanes as those for float32 do, and is not for float32."""
+    assert HALF_UNITS[0].tile == FRAGMENTS
+    device = replace(GPU, matrix_units=(*GPU.matrix_units, *(unit.name for unit in HALF_UNITS)))
+    e = fe.einsum("ik,kj->ij", *(fe.array(name, (512, 512), "float32") for name in "AB"))
+    found = usable_units(find_space("block_contraction").problem(e, {}, device), 512)
+    assert "tf32-mma-m16n8k8" in found
+    assert not {*found} & {unit.name for unit in HALF_UNITS}
 
 
 @pytest.mark.usefixtures("simulated")

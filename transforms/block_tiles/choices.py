@@ -181,7 +181,7 @@ def usable_units(p: Problem, terms: int) -> list[str]:
     """
     dtypes = {str(a.dtype) for row in p.einsum.args for entry in row for a in entry}
     known = sorted((matrix_units()[name] for name in p.device.matrix_units), key=lambda unit: unit.k)
-    fitting = [unit for unit in known if unit.tile == FRAGMENTS]
+    fitting = [unit for unit in known if unit.tile == FRAGMENTS and unit.operand == unit.number]
     own = [u.name for u in fitting if dtypes == {u.number} and u.error(terms) <= terms]
     longer = [u.name for u in fitting if dtypes == {"float32"} != {u.number} and u.k <= LONGEST_STEP]
     return [*own, MULTIPLY_ADD, *longer]

@@ -14,12 +14,11 @@ from typing import Final, NamedTuple
 from feinsum.devices.vendors import MatrixUnit, UnitTile, matrix_units
 from feinsum.languages.tensor.checking.uniformity import UNIFORM, VARYING
 from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
-from feinsum.languages.tensor.lowering.target import LEAST_ROWS, Target
-from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, TensorScalar
+from feinsum.languages.tensor.lowering.target import LEAST_ROWS, NUMBERS, Target
+from feinsum.languages.tensor.types import Coopmatrix, TensorScalar
 
 _FILLED: Final = 0.3
 """Of what units multiply, the least that has to be numbers of the matrices: work-items by themselves reach half as much."""
-_NUMBERS: Final[dict[TensorScalar, str]] = {F64: "float64", F32: "float32", F16: "float16", BF16: "bfloat16"}
 
 
 class HeldMatrix(NamedTuple):
@@ -40,7 +39,7 @@ def units_for(
     """
 
     def fits(unit: MatrixUnit) -> bool:
-        taken = _NUMBERS.get(a) == unit.operand and (total == a or _NUMBERS.get(total) == unit.number)
+        taken = NUMBERS.get(a) == unit.operand and (total == a or NUMBERS.get(total) == unit.number)
         exact = not unit.splits or (terms is not None and unit.error(terms) <= terms)
         return taken and exact and unit.m >= LEAST_ROWS and unit.lanes == target.subgroup_size
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from feinsum.devices import DeviceProfile
 from feinsum.devices.vendors import Shuffles, matrix_units, shuffles_of
 from feinsum.errors import DeviceError
 from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
-from feinsum.languages.tensor.ir import TensorFunction, TensorOperation
+from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
 from feinsum.languages.tensor.memory_effects import TALKS
 from feinsum.languages.tensor.types import BF16, F16, F32, F64, I8, I16, I32, TensorMemref, TensorScalar
 
@@ -24,6 +25,8 @@ _TILES_OF_SUBGROUP = 4
 """Tiles of the largest result that a sub-group of a GPU takes one after the other.  This, and work-groups of 64 work-items
 at least, is the best of 1, 2, 4 and 8 sub-groups for most of sixteen programs on an H200 on 2026-11-24; with 32 work-items
 updates of 16x16 and 32x32 matrices took 2.2 to 2.8 times as long, which was not explained."""
+NUMBERS: Final[dict[TensorScalar, str]] = {F64: "float64", F32: "float32", F16: "float16", BF16: "bfloat16"}
+"""The types that matrix units multiply, in the words of numpy."""
 LEAST_ROWS = 16
 """Of a matrix unit that is used: a sub-group takes four tiles of 16 rows, and units of fewer were not measured."""
 
@@ -137,14 +140,18 @@ def choose_target(function: TensorFunction, profile: DeviceProfile) -> Target:
 
 
 def _subgroup_of(function: TensorFunction, profile: DeviceProfile) -> int:
-    """16 or 32 where the function can see it, or else so many that few are idle, unless matrix units take more."""
+    """16 or 32 where the function can see it, or else so many that few are idle, or as matrix units have lanes."""
     usual = _USUAL_SUBGROUP.get(profile.kind, 16)
     if is_observable(function):
         return usual
     tallest = max((rows for rows, _ in result_shape(function)), default=usual)
-    units = (matrix_units().get(name) for name in profile.matrix_units)
-    lanes = [unit.lanes for unit in units if unit and unit.operand == "float64" and unit.m >= LEAST_ROWS]
-    if tallest > 8 and lanes and any(_sums_float64(op) for op in function.body.walk()):
+    gemms = [op for op in function.body.walk() if op.name == "gemm"]
+    numbers = {_number(gemm.operands[i]) for gemm in gemms for i in (1, -1)}
+    units = (matrix_units().get(name) for name in (*profile.matrix_units, *profile.instructions))
+    fitting = [unit for unit in units if unit and unit.m >= LEAST_ROWS and unit.operand in numbers]
+    double = [unit.lanes for unit in fitting if unit.operand == "float64"]
+    lanes = double or [unit.lanes for unit in fitting]
+    if tallest > 8 and lanes and (double or usual not in lanes):
         return lanes[0]
     items = usual
     while items > 4 and items // 2 >= tallest:
@@ -152,9 +159,9 @@ def _subgroup_of(function: TensorFunction, profile: DeviceProfile) -> int:
     return items
 
 
-def _sums_float64(operation: TensorOperation) -> bool:
-    type_ = operation.operands[-1].type if operation.name == "gemm" else None
-    return isinstance(type_, TensorMemref) and type_.element == F64
+def _number(memref: TensorValue) -> str | None:
+    """The type of a memref's elements in the words of numpy; None where no unit has it."""
+    return NUMBERS.get(memref.type.element) if isinstance(memref.type, TensorMemref) else None
 
 
 def _subgroups_of(function: TensorFunction, items: int, profile: DeviceProfile) -> int:
