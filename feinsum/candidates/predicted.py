@@ -227,7 +227,7 @@ class _ModelSearch:
             yield Prediction(self.space, self._configuration(point), t, self.expected[self.default])
 
     def _ask(self, points: Iterable[tuple[Any, ...]], most: int, end: float) -> int:
-        """Look at those of some points that nobody has asked about, so many at most; the number of them."""
+        """Evaluate at most `most` points not evaluated yet; returns how many."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.asked][:most]
         self.asked.update(fresh)
         self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])

@@ -186,7 +186,7 @@ def _openable_libraries(
 def _with_vendors_limits(
     findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor
 ) -> tuple[list[Finding], bool]:
-    """`findings` with what drivers of vendors do not tell, tried once for each model, and whether all was answered."""
+    """`findings` with the capabilities that only trials show, once for each model, and whether every trial was answered."""
     models = {
         finding.profile.id: (finding, vendor)
         for finding in findings

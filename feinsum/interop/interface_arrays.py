@@ -33,4 +33,4 @@ class InterfaceArrays(Library):
 
     def give(self, result: Any) -> tuple[Any, str]:
         """See :meth:`Library.give`."""
-        raise ValidationError(f"nobody knows how arrays of {self.name} are made; say like=")
+        raise ValidationError(f"cannot create arrays of {self.name}; pass like=")

@@ -91,7 +91,7 @@ def device_of(pointer: int) -> int:
 
 
 def wait_for_stream(waiting: int, other: int) -> None:
-    """Let what comes on one stream begin when another has come as far as it is now; nobody is held up else."""
+    """Make one stream wait for the work queued so far on another; the host does not block."""
     driver = bindings()
     event = check_status(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
     try:

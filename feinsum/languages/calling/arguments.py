@@ -1,4 +1,4 @@
-"""Checks of arguments that all languages share, each with one class of error, whether a program is interpreted or built."""
+"""Checks of arguments, shared by all languages: a mistake has one class of error, interpreted or built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feinsum.compile.buffers import library_of
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, ValidationError
 
 _KINDS: Final = {"b": "b", "i": "biu", "u": "biu", "f": "biuf", "c": "biufc"}
-"""The kinds of numbers that become one of a kind without loss of a part."""
+"""For each kind of numpy types, the kinds converted to it, none of which loses a sign, a fraction or an imaginary part."""
 
 
 def refuse_positions(parameters: Iterable[object]) -> NoReturn:
@@ -26,7 +26,7 @@ def refuse_positions(parameters: Iterable[object]) -> NoReturn:
 def refuse_keywords(given: Mapping[str, Any], why: str = "") -> None:
     """Refuse keywords that mean nothing to a language.
 
-    :param why: what it does in place of them.
+    :param why: the reason for the error: what the language does instead.
     :raises ValidationError: naming the first that has a value.
     """
     for name, value in given.items():
@@ -69,11 +69,10 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
 
 
 def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | None) -> Any:
-    """A number as an array of numpy without axes.
+    """A number as a numpy array without axes.
 
-    :param wanted: the type that it becomes: an integer is one that this type holds, only complex numbers become complex;
-        None for any real type.
-    :raises ValidationError: if it is not a number, or no value of its type.
+    :param wanted: the type that it becomes; None for any real type.  An integer type must hold the number.
+    :raises ValidationError: if it is not a number, or its type does not hold it.
     :raises ShapeError, DTypeError: if it is an array with axes, or of another kind.
     """
     try:
@@ -97,8 +96,8 @@ def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | No
 def require_one_library(named: Collection[tuple[Any, ...]]) -> str:
     """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
 
-    :param named: names and arrays, and what else is known of them.
-    :raises ValidationError: if they are of two.
+    :param named: tuples that begin with a name and an array.
+    :raises ValidationError: if arrays of both are mixed.
     """
     on_host = [isinstance(one[1], np.ndarray) for one in named]
     if any(on_host) and not all(on_host):
