@@ -7,7 +7,7 @@ in memory until the process ends.
 loopy 2025.2 opens six caches as it is imported, and so makes six files where there are none.  pytools 2026.1 tells SQLite
 that nothing has to reach the disk at once, but only after it made the table, so that a first import would wait for the
 disk 24 times: some milliseconds with a good one, much more where home directories come over a network.  So SQLite is told
-before.
+before that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from feinsum.effects import replace
 _log = logging.getLogger(__name__)
 
 _SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT NOT NULL)"
-"""That of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
+"""The schema of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
 
 
 def go_round_damage() -> None:

@@ -114,7 +114,7 @@ def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) 
 
 
 def adapted(start: Configuration, choices: Choices, default: Configuration) -> dict[str, Any]:
-    """What was the quickest of another einsum, with the values of the default where this one does not offer those."""
+    """The fastest configuration of another einsum, with values of the default where this einsum does not offer its own."""
     return {name: start[name] if start.get(name) in values else default[name] for name, values in choices.items()}
 
 
@@ -196,7 +196,7 @@ class _ModelSearch:
 
     @remembered
     def next_centre(self) -> tuple[Any, ...] | None:
-        """Whose neighbours to ask about next: the best, or else what is about as quick and differs from former ones."""
+        """The point whose neighbours are next: the best, or else one about as fast that differs from former ones."""
         if not self.is_at_an_end:
             return self.best
         limit = _ABOUT * self.expected[self.best]
@@ -234,7 +234,7 @@ class _ModelSearch:
         return len(fresh)
 
     def _starts(self) -> Iterator[tuple[Any, ...]]:
-        """What was the quickest of other einsums."""
+        """The fastest configurations of other einsums."""
         default = self._configuration(self.default)
         for c in self.oracle.model.starts(self.oracle.profile.kind, self.space.name):
             yield tuple(adapted(c, self.parameters, default).values())

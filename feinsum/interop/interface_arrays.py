@@ -1,4 +1,4 @@
-"""CUDA arrays of whoever describes them by ``__cuda_array_interface__`` and does not speak DLPack, such as those of Numba.
+"""CUDA arrays of libraries that describe them by ``__cuda_array_interface__`` and not by DLPack, such as Numba.
 
 Torch or CuPy look at their memory where it is, and results are arrays of theirs, which describe themselves in the same way.
 """

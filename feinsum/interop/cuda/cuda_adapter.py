@@ -72,7 +72,7 @@ def opencl_device(number: int) -> Device:
 
 @dataclass(frozen=True)
 class Described:
-    """What of an array checks look at."""
+    """The properties of an array that checks look at."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]

@@ -187,7 +187,7 @@ def _plan_contraction(text: str, how: How, views: Sequence[ArrayLayout], out: Ar
 
 
 def _contraction_seconds(recipe: Recipe, how: How, device: Device, *, margin: bool = False) -> float:
-    """The time that all steps are expected to take; infinite where nobody can tell.
+    """The time that all steps are expected to take; infinite if a time is unknown.
 
     :param margin: whether guesses are taken to be as wrong as they may be: one kernel for all has to be worth it.
     """

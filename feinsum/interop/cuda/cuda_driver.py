@@ -1,4 +1,4 @@
-"""The few calls of CUDA's driver: load PTX, launch, and find the context of whoever holds the arrays.  None is made."""
+"""The few calls of CUDA's driver: load PTX, launch, and find the context in which the arrays are.  No context is made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bindings() -> Any:
 
 
 def check_status(answer: tuple[Any, ...]) -> Any:
-    """What a call gave.
+    """The result of a call.
 
     :raises DeviceError: if it failed.
     """
