@@ -276,7 +276,7 @@ def analyse(text: str, start: str) -> Tables:
 
 
 def as_elsewhere(tokens: Sequence[Token], index: int, comment: str) -> tuple[str, int]:
-    """What is wrong with a token that other languages have, and up to where; nothing and its end for any other.
+    """The message about a token that only other languages have, and where it ends; an empty one for any other token.
 
     :param comment: how a comment begins here.
     """

@@ -18,7 +18,7 @@ from feinsum.languages.tensor.lowering.target import LEAST_ROWS, Target
 from feinsum.languages.tensor.types import BF16, F16, F32, F64, Coopmatrix, TensorScalar
 
 _FILLED: Final = 0.3
-"""Of what units multiply, the least that has to be numbers of the matrices: work-items by themselves reach half as much."""
+"""The least share of a unit's work that has to be numbers of the matrices: work-items without units reach half as much."""
 _NUMBERS: Final[dict[TensorScalar, str]] = {F64: "float64", F32: "float32", F16: "float16", BF16: "bfloat16"}
 
 
@@ -36,7 +36,7 @@ def units_for(
 
     All have the same tiles, and none splits numbers where another takes them whole.
 
-    :param terms: how many products are summed at least; None where nobody knows.
+    :param terms: the least number of products that are summed; None if it is unknown.
     """
 
     def fits(unit: MatrixUnit) -> bool:
