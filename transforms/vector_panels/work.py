@@ -203,7 +203,7 @@ def _line_bytes(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) 
 
 
 def _multiplications(step: PanelContraction, lane: str) -> int:
-    """The multiplications of vectors in one product, left to right; numbers before the first vector are multiplied apart."""
+    """The multiplications of vectors in one product, left to right; numbers before the first vector multiply apart."""
     first = next((k for k, letters in enumerate(step.inputs) if lane in letters), 0)
     return max(1, len(step.inputs) - max(1, first))
 

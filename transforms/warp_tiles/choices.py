@@ -21,7 +21,7 @@ from .tall_operators import ELEMENTS, NODES
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {np.dtype(np.float64): (SHORT, LONG), np.dtype(np.float32): (SHORT, LONG, SPLIT)}
-"""The units by the type of all operands and outputs.  Units for float64 multiply float32 exactly but for the last rounding."""
+"""The units by the type of operands and outputs.  Units for float64 multiply float32 exactly but for the last rounding."""
 IMPLIED: dict[str, Value] = {
     "sums": "apart",
     "burst": 1,
