@@ -78,13 +78,13 @@ def _fetch_once(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
 
 @functools.lru_cache(maxsize=16)
 def _warn_once(directory: str, why: str) -> None:
-    """Once, for a directory has a file for every cache."""
-    _log.warning("caches in %s cannot be used (%s), which costs time only; delete damaged ones", directory, why)
+    """Warn once for a directory, which has a file for every cache."""
+    _log.warning("caches in %s cannot be used (%s), which only costs time; delete damaged ones", directory, why)
 
 
 def _go_round(cache: Any, error: Exception) -> None:
     """Give a dictionary an empty table in memory, and name the file that it did without."""
-    _log.info("%s is gone round: %s", cache.filename, error)
+    _log.info("doing without the damaged cache %s: %s", cache.filename, error)
     _warn_once(cache.container_dir, str(error))
     cache.mutex = threading.Lock()
     cache.conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

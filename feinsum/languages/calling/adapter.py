@@ -41,7 +41,7 @@ def refuse_device_arrays(arguments: Mapping[str, Any]) -> None:
     """
     for name, value in _arrays_among(arguments):
         if library_of(value) == "pyopencl":
-            raise ValidationError(f"'{name}' is a pyopencl array, and the interpreter computes on the host; pass its get()")
+            raise ValidationError(f"'{name}' is a pyopencl array, but the interpreter computes on the host; pass its get()")
 
 
 def call_with_foreign_arrays(

@@ -40,9 +40,9 @@ def check_count(count: Any) -> None:
     :raises ArgumentError, ValidationError: if it is not an integer, or negative.
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-        raise ArgumentError(f"count is {count!r}, and has to be a whole number")
+        raise ArgumentError(f"count is {count!r}, not a whole number")
     if count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
+        raise ValidationError(f"count is {count}; it cannot be negative")
 
 
 def is_own_array(value: Any) -> bool:
@@ -61,11 +61,11 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
     if not is_own_array(argument):
         raise ValidationError(f"{name} is {type_}: pass an array of numpy or pyopencl, not a {type(argument).__name__}")
     if argument.dtype != wanted:
-        raise DTypeError(f"{name} holds {type_.element}, and its argument {argument.dtype}; convert it to {wanted}")
+        raise DTypeError(f"{name} holds {type_.element}, but its argument is {argument.dtype}; convert it to {wanted}")
     given = argument.shape
     if len(given) != len(shape) or any(b not in (None, a) for a, b in zip(given, shape, strict=True)):
         said = "x".join("n" if length is None else str(length) for length in shape) or "()"
-        raise ShapeError(f"{name} is {type_}, and its argument has the shape {given} in place of {said}")
+        raise ShapeError(f"{name} is {type_}, but its argument has the shape {given}, not {said}")
 
 
 def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | None) -> Any:
@@ -81,15 +81,15 @@ def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | No
         number = np.asarray(None)
     if number.dtype.kind not in "biufc":
         what = "value of this type" if isinstance(argument, int) else "number"
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no {what}")
+        raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no {what}")
     if number.size != 1:
-        raise ShapeError(f"{name} is {type_}, and its argument has the shape {number.shape}")
+        raise ShapeError(f"{name} is {type_}, but its argument has the shape {number.shape}")
     if number.dtype.kind not in _KINDS["f" if wanted is None else wanted.kind]:
-        raise DTypeError(f"{name} is {type_}, and its argument {argument!r} is of type {number.dtype}")
+        raise DTypeError(f"{name} is {type_}, but its argument {argument!r} is of type {number.dtype}")
     if wanted is not None and wanted.kind in "iu":
         info = np.iinfo(wanted)
         if not info.min <= number.item() <= info.max:
-            raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
+            raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no value of this type")
     return number.reshape(())
 
 

@@ -30,7 +30,7 @@ def check_apart(pieces: Sequence[Piece]) -> None:
     if on_host:
         for name, array, _ in written:
             if not array.flags.writeable:
-                raise ValidationError(f"{name} is written, and its argument is read-only")
+                raise ValidationError(f"{name} is written, but its argument is read-only")
     if not written:
         return
     for (name, array, _), (other, another, _) in _overlap_candidates(pieces) if on_host else _shared_buffer_pairs(pieces):

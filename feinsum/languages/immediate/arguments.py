@@ -63,7 +63,7 @@ def _take(name: str, parameter: ImmediateParameter, argument: Any) -> Taken:
     assert isinstance(type_, ImmediateScalar)
     number = take_number(name, type_, argument, type_.dtype).item()
     if not type_.holds(number):
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
+        raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no value of this type")
     return (), int(number) if type_.is_integer else float(number)
 
 

@@ -80,7 +80,7 @@ def _check_group(type_: PointerGroup, argument: Any, name: str) -> None:
     if not isinstance(argument, Sequence) or isinstance(argument, str):
         raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
     if type_.size not in (None, len(argument)):
-        raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
+        raise ShapeError(f"{name} is a group of {type_.size}, but its argument is a list of {len(argument)}")
 
 
 def wanted_strides(type_: TensorMemref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ def bind_arguments(
         )
     bound = own.bind(arguments, partial(_take, machine))
     if unknown := [name for name in own.lengths if name not in machine.names]:
-        raise ValidationError(f"no argument says what {', '.join(unknown)} is; give it by name")
+        raise ValidationError(f"no argument determines {', '.join(unknown)}; give it by name")
     for one in bound:
         for array in one.arrays:
             for axis, (extent, length) in enumerate(zip(one.parameter.type.extents, array.shape, strict=True)):  # type: ignore[union-attr]
