@@ -74,7 +74,7 @@ class Ahead:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop what is prepared for as long as something is timed: its proofs and selections run on the device, too.
+        """Stop preparations while something is timed: their proofs and selections run on the device, too.
 
         On an H200 one turn in ten took 1.2 to 2 times as long as another of the same kernel without it (2026-11-26).
         """

@@ -3,11 +3,11 @@
     python -m benchmarks cost-model                                  # from benchmarks/landscapes; a quarter of an hour
     python -m benchmarks cost-model night.sqlite gpu.jsonl           # these records too, which are kept
     python -m benchmarks cost-model --rows benchmarks/results/cost-model.jsonl --page benchmarks/results/cost-model.rst
-    python -m benchmarks heats                                       # what a few candidates gain; trains, writes nothing
+    python -m benchmarks selection                                   # what a few candidates gain; trains, writes nothing
 
 *first pick* is the time of the configuration that the model would try first, of those measured, over the time of the
-best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  *heats* has the
-quickest of the first k candidates of online selection in its place, for patterns that were left out.  Problems with less
+best measured, for problems that were left out of the training: geometric mean, ninth decile and worst.  *selection* has the
+fastest of the first k candidates of candidate selection in its place, for patterns that were left out.  Problems with fewer
 than three measured configurations are not counted.
 """
 
@@ -91,7 +91,7 @@ def cross_validate(rows: Sequence[Row], by: Callable[[Row], Hashable]) -> tuple[
 
 
 def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
-    """What is lost by the default of the space of highest rank, where it was measured: the choice without a model."""
+    """The loss by the default of the space of highest rank, the choice without a model, where it was measured."""
     defaults = {row.problem: row for row in sorted(rows, key=lambda row: row.rank) if row.is_default}
     best: dict[Problem, float] = {}
     for row in rows:
@@ -100,7 +100,7 @@ def by_default(rows: Sequence[Row]) -> dict[Problem, float]:
 
 
 def quickest_of(ordered: Sequence[tuple[Row, float]], profile: DeviceProfile) -> list[float]:
-    """The time of the quickest of the first k candidates over the best time, for each k.
+    """The time of the fastest of the first k candidates over the best time, for each k.
 
     :param ordered: the configurations of a problem with the times expected, best first.
     """

@@ -176,7 +176,7 @@ MOST = 8
 WORTHWHILE = 0.5
 """The sum of the logarithms of the gains, over problems, that a start has to bring: three problems a sixth quicker, say."""
 _PROBLEMS = 400
-"""Measured problems of a space that are looked at."""
+"""The most measured problems of a space that are considered."""
 
 
 def starts_of(evidence: Evidence, model: CostModel, kind: str) -> dict[str, list[dict[str, Any]]]:

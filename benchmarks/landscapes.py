@@ -58,7 +58,7 @@ class Evidence:
         known[at] = min(known.get(at, time_s), time_s)
 
     def of(self, kind: str) -> Evidence:
-        """What was measured on devices of a kind whose profile is known."""
+        """The measurements on devices of a kind whose profile is known."""
         own = {device for device, profile in self.profiles.items() if profile.kind == kind}
         return Evidence(self.profiles, {at: times_s for at, times_s in self.times_s.items() if at.device in own})
 

@@ -133,7 +133,7 @@ class Comparison:
         raise NotImplementedError
 
     def samplers(self, case: Any) -> Mapping[str, Sampler]:
-        """What times each way of a case once."""
+        """The functions that time each way of a case once."""
         raise NotImplementedError
 
     def told(self, case: Any, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
@@ -141,17 +141,17 @@ class Comparison:
         raise NotImplementedError
 
     def timed(self, run: Way) -> Sampler:
-        """What times a way of ours."""
+        """The function that times a way of feinsum's."""
         return sampler(run, self.device.queue.finish)
 
     def beside(
         self, work: Work, is_right: Callable[[Values], bool] = lambda _: True, without: str = ""
     ) -> dict[str, Sampler]:
-        """What times each way of the installed peers; ways that fail or take long are left out with a reason.
+        """The functions that time the ways of installed peers; ways that fail or take long are left out with a reason.
 
         :param without: a peer that cannot do it.
 
-        :raises ValueError: if what one computes is wrong.
+        :raises ValueError: if the results of one are wrong.
         """
         found = {}
         for name, peer in installed_here(self.names):
@@ -160,7 +160,7 @@ class Comparison:
             for offer in peer.offers(name, work, self.device.profile.kind):
                 try:
                     if not is_right(offer.fetch()):
-                        raise ValueError(f"what {offer.name} computes is wrong")
+                        raise ValueError(f"the results of {offer.name} are wrong")
                     if (first_s := sample_of(offer.run, offer.wait, 1)) > _LATE_S:
                         print(f"{offer.name} is left out: one run takes {first_s:.0f} s", flush=True)
                         continue
@@ -230,14 +230,14 @@ def drive(
     ahead: Mapping[str, Any] | None = None,
     is_whole: Callable[[Row], bool] = lambda _: True,
 ) -> None:
-    """The rest of a command that measures beside engines: measure what the file of results lacks, and show its rows.
+    """Measure the cases that the file of results lacks, with all engines, and show its rows.
 
-    :param cases: in the order in which they are measured.
+    :param cases: the cases in the order in which they are measured.
     :param engines: the first is feinsum, which tells the peaks of the device.
     :param arguments: those of :func:`add_options`.
-    :param told: takes a case and a row, and adds to the row what is not the same for all commands.
-    :param ahead: what kernels are prepared with, see :class:`benchmarks.ahead.Ahead`.
-    :param is_whole: whether a row of the file has all that is asked for, and is not measured again.
+    :param told: takes a case and a row, and adds the fields of this command to the row.
+    :param ahead: the keywords that kernels are prepared with, see :class:`benchmarks.ahead.Ahead`.
+    :param is_whole: tells whether a row of the file is complete, so that it is not measured again.
     """
     device = fe.device(arguments.device or arguments.side)
     done = _done(arguments, device, is_whole)

@@ -76,8 +76,8 @@ if TYPE_CHECKING:
     from feinsum.tune.report import TuningReport
     from feinsum.tune.timeit import timeit
 
-# When a module of a package is imported for the first time, Python binds the package here, where its name means a function.
-# So these packages, which are docstrings, are loaded now, and their names left to `__getattr__`.
+# Python binds a package here when one of its modules is first imported, but these names mean functions.  So the packages,
+# which consist of docstrings, are loaded now, and their names are left to `__getattr__`.
 for _name in ("build", "contract", "kernel"):
     import_module(f"feinsum.{_name}")
     globals().pop(_name, None)

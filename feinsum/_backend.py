@@ -1,7 +1,7 @@
 """``oe.contract(..., backend="feinsum")``: opt_einsum is told which module computes for this package, when it is loaded.
 
 Otherwise opt_einsum would call ``feinsum.einsum``, which only describes.  Loading opt_einsum with this package would take a
-tenth of the time that ``import feinsum`` takes, so this module waits until somebody imports it.
+tenth of the time that ``import feinsum`` takes, so this module waits until a program imports it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _tell_backend(dispatch: Any) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """A finder that finds one module as the others do, and has :func:`_tell_backend` called after it is loaded."""
+    """A finder that finds one module as other finders do, and calls :func:`_tell_backend` after it is loaded."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if fullname != _DISPATCH:
@@ -49,12 +49,12 @@ class _Watch(MetaPathFinder):
         return spec
 
     def leave(self) -> None:
-        """Be asked no more."""
+        """Remove this finder from ``sys.meta_path``."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
 
 def _execute(loader: Any, module: ModuleType) -> None:
-    del loader.exec_module  # and so it has the method of its class again
+    del loader.exec_module  # the loader has the method of its class again
     loader.exec_module(module)
     _tell_backend(module)

@@ -38,12 +38,12 @@ def _packages(extra: str) -> list[str]:
 
 
 def serve_checkout() -> None:
-    """Have the rooms beside this package imported as parts of it, if this is a checkout.
+    """Import the rooms beside this package as parts of it, if this is a checkout.
 
-    No finder knows them: that of an editable installation may be of another checkout.
+    Python finds them by no finder, or by that of an editable installation, which may be of another checkout.
     """
     for room in ROOMS if is_checkout() else ():
-        spec = PathFinder.find_spec(f"feinsum.{room}", [str(ROOT)])  # which looks for the last part of a name
+        spec = PathFinder.find_spec(f"feinsum.{room}", [str(ROOT)])  # it looks for the last part of the name
         if spec is not None and spec.loader is not None and spec.name not in sys.modules:
             sys.modules[spec.name] = module = module_from_spec(spec)
             spec.loader.exec_module(module)

@@ -42,7 +42,7 @@ _ANSWER_SHARE = 3
 """A space has to answer a question in a third of that time."""
 _TICK_S = 0.05
 """Waiting is counted in these, so that a process that was stopped meanwhile has not waited.  Of each tick only that part
-counts in which the thread did not wait for a processor, so that other processes make nobody late."""
+counts in which the thread did not wait for a processor, so that other processes make no task late."""
 
 
 class Abandoned(BaseException):

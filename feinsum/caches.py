@@ -7,7 +7,7 @@ in memory until the process ends.
 loopy 2025.2 opens six caches as it is imported, and so makes six files where there are none.  pytools 2026.1 tells SQLite
 that nothing has to reach the disk at once, but only after it made the table, so that a first import would wait for the
 disk 24 times: some milliseconds with a good one, much more where home directories come over a network.  So SQLite is told
-before.
+before that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from feinsum.effects import replace
 _log = logging.getLogger(__name__)
 
 _SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT NOT NULL)"
-"""That of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
+"""The schema of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
 
 
 def go_round_damage() -> None:
@@ -78,13 +78,13 @@ def _fetch_once(fetch: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
 
 @functools.lru_cache(maxsize=16)
 def _warn_once(directory: str, why: str) -> None:
-    """Once, for a directory has a file for every cache."""
-    _log.warning("caches in %s cannot be used (%s), which costs time only; delete damaged ones", directory, why)
+    """Warn once for a directory, which has a file for every cache."""
+    _log.warning("caches in %s cannot be used (%s), which only costs time; delete damaged ones", directory, why)
 
 
 def _go_round(cache: Any, error: Exception) -> None:
     """Give a dictionary an empty table in memory, and name the file that it did without."""
-    _log.info("%s is gone round: %s", cache.filename, error)
+    _log.info("doing without the damaged cache %s: %s", cache.filename, error)
     _warn_once(cache.container_dir, str(error))
     cache.mutex = threading.Lock()
     cache.conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

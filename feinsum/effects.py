@@ -1,10 +1,10 @@
-"""What feinsum changes of what all of a process shares: each change, why it is made, by which module, and for how long.
+"""Effects: every change that feinsum makes to state which all of a process shares, why, by which module, and for how long.
 
-Everything else is left as it was found.  What is registered under feinsum's own name, such as operators of torch, changes
-nothing of others; processes that feinsum starts (workers, probes) are its own.
+Everything else is left as it was found.  Names that feinsum registers as its own, such as operators of torch, change no
+other library; processes that feinsum starts (workers, probes) are its own.
 
 Attributes of other libraries are replaced here alone, and only those that :data:`EFFECTS` lists; where a version of the
-library has no such attribute any more, it is left alone.
+library has no such attribute, nothing is replaced.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _LASTS, _MAKING, _ENDS = "`undo()` is called", "no thread makes a kernel", "the 
 class Effect:
     """One change.
 
-    :ivar place: what is changed; ``module:attribute`` for attributes of libraries.
+    :ivar place: the state that is changed; ``module:attribute`` for attributes of libraries.
     :ivar by: the modules of feinsum that change it.
-    :ivar until: when it is as it was.
+    :ivar until: the event after which it is as it was.
     :ivar why: the reason.
-    :ivar of: the versions of the library whose inside is changed.
+    :ivar of: the versions of the library of which an internal attribute is changed.
     """
 
     place: str
@@ -87,11 +87,11 @@ EFFECTS = (
 
 _PLACES = {effect.place for effect in EFFECTS}
 _lasting: dict[str, Callable[[], object]] = {}
-"""How each change that lasts is undone."""
+"""The function that undoes each change that lasts, by place."""
 
 
 def lasts(place: str, undo: Callable[[], object]) -> None:
-    """Note a change of a listed place that lasts, and what puts back the first state."""
+    """Note a lasting change of a listed place, with the function that restores the first state."""
     assert place in _PLACES, f"{place} is changed, but EFFECTS does not list it"
     _lasting.setdefault(place, undo)
 
@@ -99,21 +99,21 @@ def lasts(place: str, undo: Callable[[], object]) -> None:
 def undo() -> None:
     """Undo the changes that last and can be undone; feinsum makes them again where it needs them.
 
-    Spaces, kernels and devices go on working.  ``until`` of each of :data:`EFFECTS` says which these are.
+    Spaces, kernels and devices go on working.  ``until`` of each of :data:`EFFECTS` says which changes these are.
     """
     while _lasting:
         _lasting.popitem()[1]()
 
 
 def set_variable(name: str, value: str) -> None:
-    """Set a variable of the environment."""
+    """Set an environment variable; :func:`undo` restores its value."""
     before = os.environ.get(name)
     lasts(f"os.environ:{name}", lambda: os.environ.pop(name, None) if before is None else os.environ.update({name: before}))
     os.environ[name] = value
 
 
 def replace(place: str, make: Callable[[Any], Any]) -> None:
-    """Replace an attribute of a library, once, by what is made of it."""
+    """Replace an attribute of a library, once, by what `make` returns for it; :func:`undo` restores it."""
     if place not in _lasting and (found := _find(place)) is not None:
         owner, name = found
         original = getattr(owner, name)
@@ -122,7 +122,7 @@ def replace(place: str, make: Callable[[Any], Any]) -> None:
 
 
 def _find(place: str) -> tuple[Any, str] | None:
-    """The object that has a listed attribute, and the attribute's name; None where it has none."""
+    """The object that has a listed attribute, and the attribute's name; None if the library has no such attribute."""
     assert place in _PLACES, f"{place} is to be changed, but EFFECTS does not list it"
     module, _, path = place.partition(":")
     *owners, name = path.split(".")
@@ -135,12 +135,12 @@ def _find(place: str) -> tuple[Any, str] | None:
 
 
 class Pause:
-    """A context in which something is off, in any number of threads; when the last one leaves, it is as it was.
+    """A context in which something is switched off, for any number of threads; the last one to leave restores it.
 
-    A thread that hangs and is left behind (:mod:`feinsum.apart`) has left it.
+    A thread that hangs and is left behind (:mod:`feinsum.apart`) counts as having left.
 
-    :param is_on: whether it is on.
-    :param switch: puts it on or off.
+    :param is_on: tells whether it is on.
+    :param switch: switches it on or off.
     """
 
     def __init__(self, is_on: Callable[[], bool], switch: Callable[[bool], object]) -> None:
@@ -152,7 +152,7 @@ class Pause:
 
     @property
     def is_inside(self) -> bool:
-        """Whether this thread is."""
+        """Whether this thread is inside the context."""
         return threading.get_ident() in self._inside
 
     def __enter__(self) -> None:
@@ -166,7 +166,7 @@ class Pause:
         self.leave(threading.get_ident(), 1)
 
     def leave(self, thread: int, depth: int | None = None) -> None:
-        """Let a thread leave it so many times, or wholly, unless it was left behind in it."""
+        """Let a thread leave the context `depth` times, or wholly if None; nothing happens if it was left behind."""
         with self._lock:
             inside = self._inside.pop(thread, 0)
             if depth is not None and inside > depth:
@@ -176,9 +176,9 @@ class Pause:
 
 
 class Replaced(Pause):
-    """A context in which a listed attribute of a library is another one.
+    """A context in which a listed attribute of a library is replaced.
 
-    :param make: makes it of the library's own.
+    :param make: returns the replacement for the library's own attribute.
     """
 
     def __init__(self, place: str, make: Callable[[Any], Any]) -> None:
@@ -199,7 +199,7 @@ _pauses: list[Pause] = []
 
 
 def leave_behind(thread: int) -> None:
-    """Let a thread that hangs leave all pauses."""
+    """Count a thread that hangs as having left all pauses."""
     for pause in _pauses:
         pause.leave(thread)
 
@@ -214,4 +214,4 @@ def _told_outside(warn: Callable[..., None]) -> Callable[..., None]:
 
 collector_paused = Pause(gc.isenabled, lambda on: gc.enable() if on else gc.disable())
 deprecations_paused = Replaced("islpy._monkeypatch:warn", _told_outside)
-"""Inside, islpy warns this thread of nothing that is deprecated; other threads are warned as before."""
+"""Inside, this thread gets no deprecation warnings of islpy; other threads get them as before."""

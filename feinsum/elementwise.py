@@ -1,7 +1,7 @@
 """The table of elementwise functions: one row for each, from which epilogues, the languages and the proofs read.
 
-``atan``: ``arctan`` in numpy, ``atan`` in OpenCL C, of reals, off by at most 5 units in the last place, finite, rises
-everywhere.  :doc:`/guides/elementwise-functions` says how to add one.
+The row of ``atan`` says: it is ``arctan`` in numpy and ``atan`` in OpenCL C, takes reals, errs by at most 5 units in the
+last place, is finite, and rises everywhere.  :doc:`/guides/elementwise-functions` says how to add one.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _EVERYWHERE: Final = (-math.inf, math.inf)
 class Function:
     """A row: an elementwise function or operator.
 
-    The name and those in numpy and OpenCL C are equal unless the row has others.
+    The function has one name in programs, numpy and OpenCL C, unless the row says otherwise.
 
-    :ivar name: in the texts of epilogues and programs.
+    :ivar name: the name in the texts of epilogues and programs.
     :ivar arity: the number of arguments.
     :ivar kinds: the kinds of numpy's types that it takes: ``i`` and ``u`` integers, ``f`` reals, ``c`` complex numbers.
-    :ivar numpy: its name in numpy; where numpy has none of that name, Python's ``math`` has it.
+    :ivar numpy: its name in numpy; where numpy has no such function, that of Python's ``math`` is used.
     :ivar opencl: its name in OpenCL C, for reals (section 6.15.2, "Math Functions"), where it takes vectors as well.
     :ivar own: whether :mod:`feinsum.epilogue.vector_functions` has it for vectors of float32.
     :ivar arrays: its values on numpy arrays, where neither numpy nor ``math`` has it.
     :ivar number: its value on plain numbers, where ``math`` has none of its name.
     :ivar condition: whether its value is a truth value.
     :ivar ulps: the error that OpenCL allows in units in the last place, in single and in double precision (tables of
-        "Relative Error as ULPs"); numbers that it leaves to the implementation are those that current ones keep.  An exact
-        function, of 0, makes integers of integers.
+        "Relative Error as ULPs"); where the standard leaves it to the implementation, the error that current ones keep.  An
+        exact function has 0, and makes integers of integers.
     :ivar complex_ulps: the error of the modulus for complex numbers.
     :ivar total: whether its value is finite for all finite arguments that are not very large.
     :ivar domain: the least and the largest argument for which it is defined.
-    :ivar turns: the arguments at which a function of one argument turns from falling to rising or back; none if it is
-        monotone, or, of two arguments, monotone along each; None where this does not describe it.
+    :ivar turns: the arguments at which a function of one argument turns from falling to rising or back; empty if it is
+        monotone, or monotone along each of two arguments; None where this does not describe it.
     :ivar slope: the largest absolute derivative of a function without `turns`.  A function with neither is a method of
         :class:`feinsum.validate.intervals.IntervalArithmetic`, which has its name in numpy.
     :ivar image: the range of its values, where there is a `slope`.
@@ -75,7 +75,7 @@ class Function:
 
     @property
     def fold(self) -> Callable[..., Any] | None:
-        """The function of plain numbers; None if it is not worked out beforehand."""
+        """The function of plain numbers; None if calls on constants are not folded."""
         return self.number or getattr(math, self.name, None)
 
 
@@ -152,7 +152,7 @@ MATH: Final = _table(
     Function("erfc", ulps=16, total=True, turns=()),
     Function("hypot", 2, total=True),
 )
-"""Functions of OpenCL C."""
+"""Functions that OpenCL C has, by name."""
 NAMED: Final[Mapping[str, Function]] = {
     **_table(Function("where", 3, _REAL, ulps=0, total=True), Function("conj", 1, "fc", ulps=0, total=True, turns=())),
     **MATH,

@@ -30,7 +30,7 @@ def reason(error: Exception) -> str:
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether memory is short: not where numpy was asked for an array larger than all memory, a mistake of who asked."""
+    """Whether memory is short; an array larger than all memory, asked of numpy, is the caller's mistake and no shortage."""
     size = math.prod(getattr(error, "shape", ())) * getattr(getattr(error, "dtype", None), "itemsize", 0)
     most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else size
     return isinstance(error, MemoryError) and size <= most

@@ -406,7 +406,7 @@ def test_the_bound_is_set_by_the_environment(
     assert kernel_cache().limit_bytes == 1_000_000
     monkeypatch.setenv("FEINSUM_CACHE_BYTES", "1 GB")
     assert kernel_cache().limit_bytes == 256 << 20
-    assert "FEINSUM_CACHE_BYTES is '1 GB'; it is a number of bytes" in caplog.text
+    assert "FEINSUM_CACHE_BYTES='1 GB' is not a number of bytes" in caplog.text
     monkeypatch.setenv("FEINSUM_CACHE_BYTES", "0")
     right(fe.generate(E, cpu, store, AT))
     assert not own_cache.directory.exists()

@@ -361,7 +361,7 @@ def test_a_time_limit_that_is_none_gives_way_to_the_default(
     """With a warning that names the variable, once."""
     probe._probe_limit_s.cache_clear()
     assert [probe._probe_limit_s(text), probe._probe_limit_s(text)] == [limit_s, limit_s]
-    told = f"FEINSUM_PROBE_TIMEOUT is {text!r}; it is a number of seconds, so the default of 60 holds"
+    told = f"FEINSUM_PROBE_TIMEOUT={text!r} is not a number of seconds; using the default, 60"
     assert [record.getMessage() for record in caplog.records] == ([told] if text and limit_s == 60 else [])
 
 

@@ -151,7 +151,7 @@ def test_integer_arguments_are_values_of_their_types(type_: str, number: float, 
     program = fe.program(f"a: {type_}\nx: Tensor<N; f64>\ny = compute (shape = [N]) |i| x[i] + a")
     for run in (program.interpret, fe.build(program, device=cpu)):
         with pytest.raises(
-            ValidationError, match=f"'a' is {type_}, and its argument {re.escape(repr(number))} is no value"
+            ValidationError, match=f"'a' is {type_}, but its argument {re.escape(repr(number))} is no value"
         ):
             run(a=number, x=np.zeros(3))
 

@@ -258,7 +258,7 @@ def test_loops_become_indices() -> None:
         ({"A": None}, "needs an argument for %A"),
         ({"X": np.zeros(1)}, "has no parameter %X"),
         ({"B": np.zeros((8, 8))}, "holds f32"),
-        ({"B": np.zeros((8, 7), np.float32)}, "in place of 8x8"),
+        ({"B": np.zeros((8, 7), np.float32)}, "not 8x8"),
         ({"D": [np.zeros((16, 16), np.float32)]}, "axis of items in front"),
         ({"A": (np.zeros(100, np.float32), [0])}, "of 128 elements, in a pool of 100"),
         ({"count": 3}, "has 2 items"),

@@ -533,7 +533,7 @@ def test_how_often_a_function_runs() -> None:
         ("%A: memref<f32x4>", {}, "needs an argument for %A"),
         ("%A: memref<f32x4>", {"A": np.zeros(4, "f"), "B": 1}, "has no parameter %B"),
         ("%A: memref<f32x4>", {"A": [0.0] * 4}, "not a list"),
-        ("%A: memref<f32x4>", {"A": np.zeros(4)}, "holds f32, and its argument float64"),
+        ("%A: memref<f32x4>", {"A": np.zeros(4)}, "holds f32, but its argument is float64"),
         ("%A: memref<f32x4>", {"A": np.zeros(5, "f")}, r"the shape \(5,\)"),
         ("%A: memref<f32x4>", {"A": np.zeros((4, 1), "f")}, r"the shape \(4, 1\)"),
         ("%A: memref<bf16x4>", {"A": np.zeros(4, "f")}, "bits as uint16"),
@@ -575,7 +575,7 @@ def test_arguments_do_not_share_what_is_written() -> None:
     shared = np.ones(2)
     assert program.interpret(A=shared, B=np.zeros(2), G=[shared, shared]).tolist() == [1, 1]
     base.flags.writeable = False
-    with pytest.raises(ValidationError, match="%B is written, and its argument is read-only"):
+    with pytest.raises(ValidationError, match="%B is written, but its argument is read-only"):
         program.interpret(A=base[:2], B=base[2:4], G=group)
 
 

@@ -77,8 +77,8 @@ def test_arrays_on_the_device(scale: fe.Built, cpu: fe.Device) -> None:
 
 
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"x": ones(4, 5)}, ShapeError, r"%x is memref<f32x3x\?>, and its argument has the shape \(4, 5\)"),
-    ({"x": np.ones((3, 5))}, DTypeError, "%x holds f32, and its argument float64"),
+    ({"x": ones(4, 5)}, ShapeError, r"%x is memref<f32x3x\?>, but its argument has the shape \(4, 5\)"),
+    ({"x": np.ones((3, 5))}, DTypeError, "%x holds f32, but its argument is float64"),
     ({"x": [1.0]}, ValidationError, "pass an array of numpy or pyopencl"),
     ({"s": 1j}, DTypeError, "%s is f32"),
     ({"z": 1}, ValidationError, "@scale has no parameter %z"),
@@ -107,7 +107,7 @@ def test_memory_is_not_shared_and_not_read_only(scale: fe.Built, cpu: fe.Device)
         scale(s=1.0, x=whole[:, :5], y=whole[:, 1:])
     fixed = ones(4, 5)[:3]
     fixed.flags.writeable = False
-    with pytest.raises(ValidationError, match="%y is written, and its argument is read-only"):
+    with pytest.raises(ValidationError, match="%y is written, but its argument is read-only"):
         scale(s=1.0, x=ones(3, 5), y=fixed)
     there = cla.to_device(cpu.queue, whole)
     with pytest.raises(ValidationError, match="share memory"):

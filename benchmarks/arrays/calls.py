@@ -16,7 +16,7 @@ from benchmarks.measure import Way
 from feinsum.validate.reference import random_inputs
 
 FEW = 64
-"""Elements of arrays so small that only the caller's time counts."""
+"""The elements of arrays so small that only the caller's time counts."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Problem:
         }
 
     def ways_of_few(self) -> dict[str, Way]:
-        """Those and others for arrays so small that the caller's time counts; and what of that is not ours."""
+        """These ways and others for arrays so small that the caller's time counts, and the parts that are not feinsum's."""
         import torch
 
         side, tensors, ways = self.side, self.arrays["torch"], self.ways()
@@ -164,7 +164,7 @@ def _raw_on_cuda(problem: Problem, tensors: Mapping[str, Any], room: Any) -> Way
 
 
 def _raw(problem: Problem) -> Way:
-    """The same by pyopencl alone."""
+    """The raw launch by pyopencl alone."""
     import pyopencl as cl
     import pyopencl.array as cla
 

@@ -4,9 +4,9 @@
     python -m benchmarks arrays --groups calls host               # a part
     python -m benchmarks arrays --side gpu
 
-calls: one kernel called in every way, compared with its raw launch.  host: how long the caller is busy with small arrays.
-training: forward and backward of layers, and the einsums they consist of.  That calls on CUDA copy, keep and wait for
-nothing is tested: tests/test_on_cuda.py.
+*calls* compares every way to call one kernel with its raw launch; *host* measures how long the caller is busy with small
+arrays; *training* measures forward and backward passes of layers, and the einsums in them.  ``tests/test_on_cuda.py`` tests
+that calls on CUDA copy nothing, keep no memory and wait for nothing.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """``python -m benchmarks declarative``: programs of the declarative language compared with torch, JAX and numba.
 
-Of each program the built kernel, what it is measured against, and what peers make of the same are timed in turns.  What it
-is measured against is the kernel of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of
-the same array, or the time of its bytes at the measured peak if that is less, for what reads one and writes one; the
-matrix product alone where more is made of it.
+For each program, the built kernel, a baseline and the programs of peers are timed alternately.  The baseline is the kernel
+of :func:`feinsum.generate` for a program that is an einsum, or a tile of one; a copy of the same array, or the time of its
+bytes at the measured peak if that is less, for a program that reads one array and writes one; the matrix product alone for
+a program that computes more from it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ y: Tensor<M, N; f32> = grid (dim = [cdiv(M, tile_m), cdiv(N, tile_n)]) |gm, gn| 
 class Case:
     """A program at given lengths.
 
-    :ivar against: what it is measured against: "generate", "copy" or "bare".
+    :ivar against: the baseline: "generate", "copy" or "bare".
     :ivar bar: the part of that speed that is aimed at.
     :ivar compute: the same for peers; None where none is timed beside it.
     :ivar loops: the same as loops for numba, where there are some.
@@ -209,7 +209,7 @@ class Declarative(Comparison):
         return cases(self.device.profile.kind != "cpu")
 
     def samplers(self, case: Case) -> dict[str, Sampler]:
-        """What times the program, what it is measured against, and each peer once."""
+        """The functions that time program, baseline and each peer once."""
         import pyopencl.array as cla
 
         on = {"device": self.device, "database": self.options.database}
@@ -218,7 +218,7 @@ class Declarative(Comparison):
         result = built(held)
         computed = result.get()
         found = {"program": self.timed(partial(built, held, out=result))}
-        # What is measured against stores into the same array: where an array lies counts.
+        # The baseline stores into the same array, as the place of an array affects its time.
         if case.against in ("generate", "bare"):
             own = {name: held[name] for name in "AB"}
             A, B = (fe.array(name, case.shapes[name], "float32") for name in own)

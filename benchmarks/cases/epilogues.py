@@ -1,7 +1,7 @@
-"""``python -m benchmarks epilogues``: what a function of the sum costs beside the bare einsum, two launches and the peers.
+"""``python -m benchmarks epilogues``: the cost of a function of the sum, beside the bare einsum, two launches and peers.
 
-Of each case these are timed in turns: the *bare* kernel, the *fused* one with the same configuration, *two* launches, of
-which the second makes the function of what the first stored, a *copy* of the output, and numpy, torch, torch.compile and
+For each case these are timed alternately: the *bare* kernel, the *fused* one with the same configuration, *two* launches,
+of which the second computes the function of the stored sum, a *copy* of the output, and numpy, torch, torch.compile and
 jax where these are installed, on the same device.  A kernel that also reads what the output holds moves those bytes
 besides, half of what a copy of it moves, so that for updates *bytes* compares the fused kernel with the bare one and half
 the copy together.
@@ -151,7 +151,7 @@ def cases(side: str) -> Iterator[Case]:
 
 
 Stages = list[tuple[Executable, dict[str, str]]]
-"""Kernels in order, and what their arguments are called among the arrays of a case."""
+"""Kernels in order, and the names of their arguments among the arrays of a case."""
 
 
 def ways(case: Case, device: fe.Device) -> dict[str, Stages]:
@@ -183,7 +183,7 @@ class Epilogues(Comparison):
         return cases(self.device.profile.kind)
 
     def samplers(self, case: Case) -> dict[str, Sampler]:
-        """What times each way once."""
+        """The functions that time each way once."""
         import pyopencl as cl
 
         arrays = case.arrays()

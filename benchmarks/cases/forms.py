@@ -314,7 +314,7 @@ class FormCase:
 
     @cached_property
     def transformed(self) -> tuple[lp.TranslationUnit, list[str]]:
-        """The same with its sums transformed and all else spread, and the subscripts of the sums."""
+        """The kernel with its sums transformed and all else spread, and the subscripts of the sums."""
         found = []
         t_unit = fe.extract_operands(self.given, epilogues=True)
         for match in fe.find_einsums(t_unit, epilogues=True):
@@ -345,7 +345,7 @@ class FormCase:
         return partial(executable.enqueue, self.device.queue, buffers, lengths)
 
     def check(self, data: Mapping[str, Any]) -> None:
-        """Compare what both compute."""
+        """Compare the results of both."""
         results = []
         for t_unit in (self.given, self.transformed[0]):
             arrays = {name: value.copy() for name, value in data.items()}
@@ -362,10 +362,10 @@ class Forms(Comparison):
         return (FormCase(form, self.device, self.options.cells) for form in FORMS)
 
     def samplers(self, case: FormCase) -> dict[str, Sampler]:
-        """What times each way once."""
+        """The functions that time each way once."""
         data = form_data(case.given, case.cells)
         case.check(data)
-        # A call of what is given changes A, which is added to: numbers stay finite, and none depends on another call.
+        # The given kernel adds to A: numbers stay finite, and no time depends on an earlier call.
         return {
             f"{name}{more}": self.timed(way(t_unit, data))
             for name, t_unit in (("given", case.given), ("transformed", case.transformed[0]))
@@ -373,7 +373,7 @@ class Forms(Comparison):
         }
 
     def told(self, case: FormCase, race: Race, seconds: Mapping[str, float]) -> dict[str, Any]:
-        """How many times as fast what is transformed is."""
+        """How many times as fast the transformed kernel is."""
         named = {"call": "", "launches": " launches"}
         ratios = {name: race.compare("transformed" + more, "given" + more).ratio for name, more in named.items()}
         return {"cells": case.cells, "einsums": " ".join(case.transformed[1]), "ratios": ratios}

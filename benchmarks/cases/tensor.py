@@ -1,8 +1,8 @@
 """``python -m benchmarks tensor``: programs of the tensor language by both routes, compared with peers.
 
-Of each case the *general* route, the *einsum* route and the einsum that a user of :func:`feinsum.generate` would write are
-timed in turns with torch, JAX and numpy, or CuPy on a GPU, where these are installed.  What a way computes is compared with
-numpy before it is timed.  On a device with matrix units the general route is timed without them too, as *items*.
+For each case the *general* route, the *einsum* route and the einsum that a user of :func:`feinsum.generate` would write are
+timed alternately with torch, JAX and numpy, or CuPy on a GPU, where these are installed.  The results of each are compared
+with numpy before it is timed.  On a device with matrix units the general route is timed without them too, as *items*.
 
 All arrays of a case are listed as the program has them, column-major; peers get the same memory as C-contiguous batches,
 so that ``C = A B`` of the program is ``c = b @ a`` of theirs.
@@ -252,7 +252,7 @@ class Tensor(Comparison):
         return cases()
 
     def samplers(self, case: Case) -> dict[str, Sampler]:
-        """What times each way once, after each has been found right."""
+        """The functions that time each way once, after its results were found right."""
         import pyopencl.array as cla
 
         arrays = case.arrays(max(int(self.options.mib * 2**20) // case.instance_bytes, 1))

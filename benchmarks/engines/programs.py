@@ -82,7 +82,7 @@ class Language(Engine):
         return {"generate_s": time.perf_counter() - start}
 
     def first(self) -> dict[str, Any]:
-        """All three once, each of which has to be right."""
+        """Run all three once; each has to be right."""
         for name in (*BESIDE, LANGUAGE):
             self._out.set(np.full(self._out.shape, np.nan, self._out.dtype))
             self._timed(name)

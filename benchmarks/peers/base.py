@@ -69,7 +69,7 @@ class Engine:
         self._run_s = 0.0
 
     def hello(self) -> dict[str, Any]:
-        """What it consists of."""
+        """The versions and libraries of which the engine consists."""
         return {"versions": self.versions(), "libraries": self.libraries()}
 
     def versions(self) -> dict[str, str]:
@@ -85,7 +85,7 @@ class Engine:
         return []
 
     def load(self, directory: str, **how: Any) -> dict[str, Any]:
-        """Take the problem in a directory, and do all that needs doing once; returns what is worth telling.
+        """Take the problem in a directory, and do everything that is done once; returns facts worth reporting.
 
         :param how: see :meth:`take`.
         """
@@ -97,7 +97,7 @@ class Engine:
         return {"error_of_bound": self.problem.error(self.outputs())}
 
     def take(self, problem: Problem, *, ordered: bool = False, **_: Any) -> dict[str, Any]:
-        """What :meth:`load` does with a problem.
+        """Take a problem; see :meth:`load`.
 
         :param ordered: whether results shall lie in memory as their axes stand in the subscripts; torch, numpy and CuPy
             hand views of products out, whose axes lie in another order.
@@ -155,7 +155,7 @@ class Engine:
         return (time.perf_counter() - start) / runs
 
     def timed_by_events(self, make: Callable[[], Any], run: Callable[[], object], runs: int) -> float:
-        """The same by two events of a stream, as `make` makes them."""
+        """The time by two events of a stream, made by `make`."""
         begin, end = make(), make()
         begin.record()
         for _ in range(runs):

@@ -126,7 +126,7 @@ def _cache_limit(text: str | None) -> int:
         return DEFAULT_BYTES
     if text.strip().isdecimal():
         return int(text)
-    logger.warning("%s is %r; it is a number of bytes, so the default of %d holds", VARIABLE, text, DEFAULT_BYTES)
+    logger.warning("%s=%r is not a number of bytes; using the default, %d", VARIABLE, text, DEFAULT_BYTES)
     return DEFAULT_BYTES
 
 

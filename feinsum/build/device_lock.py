@@ -1,7 +1,7 @@
 """The lock of a device: processes of one machine that time kernels on the same device do so one after another.
 
 The ranks of a program all meet an einsum without a record at the same moment.  Runs of one process would delay those of
-the others, and a candidate that is late loses.
+the others' runs, and a candidate that is late loses.
 """
 
 from __future__ import annotations

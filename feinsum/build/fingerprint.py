@@ -23,7 +23,7 @@ _ELSEWHERE = ("cli", "database", "exploration", "report", "search", "tune")
 
 @lru_cache(maxsize=1)
 def code_fingerprint() -> str:
-    """A hash of all that decides how a kernel is made, but the einsum, the configuration and the device."""
+    """A hash of everything that decides how a kernel is made, except the einsum, the configuration and the device."""
     digest = blake2b(digest_size=16)
     for part in (__version__, *_versions(), *_site_directories()):
         digest.update(part.encode())

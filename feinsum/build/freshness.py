@@ -43,7 +43,7 @@ class StoreHandle:
             return None
         name = str(path)
         log = _status(name + "-wal")
-        if log is None or not log[1]:  # an empty log is one that somebody who reads has opened
+        if log is None or not log[1]:  # a reader may have opened an empty log
             return _status(name), None
         return _status(name), log, _head_of_store(name + "-shm")
 
@@ -74,7 +74,7 @@ def evidence(stores: Stores, questions: Iterable[Question], profile: DeviceProfi
 
 
 def place_key(database: Any) -> Any:
-    """A key of a store, cheaper than a :class:`StoreHandle`."""
+    """A key of a store, which costs less than a :class:`StoreHandle`."""
     if isinstance(database, Database):
         return database.location
     return database if database is not None else variable(VARIABLE), variable("XDG_DATA_HOME")
@@ -87,7 +87,7 @@ _names: dict[str, Any] = {}
 def variable(name: str) -> Any:
     """A key of the value of an environment variable; None if it is not set.
 
-    ``os.environ.get`` raises and catches two errors for what is not set: 0.7 us, a third of a small product.
+    ``os.environ.get`` raises and catches two errors for a variable that is not set: 0.7 us, a third of a small product.
     """
     if _variables is None:
         return os.environ.get(name)

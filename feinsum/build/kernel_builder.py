@@ -1,5 +1,4 @@
-"""Executables of an einsum on a device: from the disk cache if it has them, else built here, and proved where that is
-due."""
+"""Executables of an einsum on a device, from the disk cache or else built, and proved where a proof is due."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def nonempty(e: BatchedEinsum) -> BatchedEinsum:
-    """The einsum that a kernel of `e` is made for: nothing is launched where an axis is empty, so a length of 1 will do."""
+    """The einsum that a kernel of `e` is made for: empty axes get length 1, as nothing is launched for them."""
     empty = {letter: 1 for letter, axis in e.index_sizes.items() if axis == 0}
     return e.with_sizes(empty) if empty else e
 
@@ -60,7 +59,7 @@ class KernelJob:
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """All facts that decide its kernel, save the configuration."""
+        """All facts that decide the kernel, save the configuration."""
         profile = self.device.profile
         return {
             "einsum": self.canonical.key,

@@ -1,4 +1,4 @@
-"""Kernels that loop over an index: they take one value of it at a time, whatever they divide beside it.
+"""Kernels that loop over an index: they take one value of it at a time, and may divide other indices.
 
 A program that wants an index outside of the matrix product (``[k]`` of the immediate language) gets the best such kernel
 that is known, unless it is expected to be much slower: the mark is a wish, and never changes the result.
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 TOLERATED = 2.0
 """The most times that a kernel may be slower than the best because it loops over wanted indices."""
 _LAUNCH_S = 10e-6
-"""Seconds that a call takes at least; what is quicker than that need not be so by a factor."""
+"""The least seconds of a call; the factor applies to no shorter time."""
 _LOOKED_AT = 200
-"""Configurations of all spaces that the cost model is asked about."""
+"""The configurations, in all spaces, that the cost model is asked about."""
 _SECONDS = 1.0
 _TRIED = 500
-"""Configurations of a space that are looked through where no search came across one."""
+"""The configurations of a space that are looked through if the search found none that loops."""
 
 
 def divided_indices(here: Instance, space: TransformSpace, configuration: Configuration) -> Mapping[str, str] | None:
-    """Of which indices of an einsum a kernel takes several values at a time, and how; None if that is not known."""
+    """The indices of an einsum of which a kernel takes several values at a time, and how; None if that is not known."""
     with Missed(space):
         roles = space.roles(here.einsum)
         own = space.divided(here.problem(space), configuration)

@@ -48,7 +48,7 @@ class StepOrigin:
     passed_over: str = ""
 
     def rename(self, letters: Mapping[str, str]) -> StepOrigin:
-        """The same with other letters of indices."""
+        """The same origin with other index letters."""
         table = str.maketrans(dict(letters))
         return replace(self, subscripts=self.subscripts.translate(table))
 
@@ -81,7 +81,7 @@ class Composition:
 
     @property
     def rung(self) -> str:
-        """Of the ladder: ``"steps"``, or ``"cost model"`` where nothing is recorded."""
+        """The rung of the ladder: ``"steps"``, or ``"cost model"`` where nothing is recorded."""
         return "steps" if any(origin.record for origin in self.origins) else "cost model"
 
 
@@ -102,7 +102,7 @@ def compositions(
 
     A step without records has the configuration that the cost model expects to be the fastest.
 
-    :param asked: orders of contraction that somebody wants to see, in the letters of the problem: they come first, and need
+    :param asked: orders of contraction wanted in any case, in the letters of the problem: they come first, and need
         no record.
     """
     for schedule, steps in _every_order(space, problem, inquiry, asked):
@@ -217,7 +217,7 @@ class _OpenStep:
 
     @property
     def kernel(self) -> _StepKernel:
-        """What is recorded, or else expected to be the fastest.
+        """The recorded kernel, or else the one expected to be the fastest.
 
         :raises FeinsumError: if no space has one.
         """

@@ -274,7 +274,7 @@ class _Favoured:
         return self._modelled_s(choice)
 
     def _modelled_s(self, choice: ConfigurationChoice) -> float | None:
-        """What the cost model expects of a choice, whatever was measured; None if its space refuses it."""
+        """The time that the cost model expects of a choice, measured or not; None if its space refuses it."""
         with Missed(choice.space, expected=FeinsumError):
             return expected_s(self._here, choice.space, choice.configuration)
         return None

@@ -114,7 +114,7 @@ def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) 
 
 
 def adapted(start: Configuration, choices: Choices, default: Configuration) -> dict[str, Any]:
-    """What was the quickest of another einsum, with the values of the default where this one does not offer those."""
+    """The fastest configuration of another einsum, with values of the default where this einsum does not offer its own."""
     return {name: start[name] if start.get(name) in values else default[name] for name, values in choices.items()}
 
 
@@ -196,7 +196,7 @@ class _ModelSearch:
 
     @remembered
     def next_centre(self) -> tuple[Any, ...] | None:
-        """Whose neighbours to ask about next: the best, or else what is about as quick and differs from former ones."""
+        """The point whose neighbours are next: the best, or else one about as fast that differs from former ones."""
         if not self.is_at_an_end:
             return self.best
         limit = _ABOUT * self.expected[self.best]
@@ -227,14 +227,14 @@ class _ModelSearch:
             yield Prediction(self.space, self._configuration(point), t, self.expected[self.default])
 
     def _ask(self, points: Iterable[tuple[Any, ...]], most: int, end: float) -> int:
-        """Look at those of some points that nobody has asked about, so many at most; the number of them."""
+        """Evaluate at most `most` points not evaluated yet; returns how many."""
         fresh = [point for point in dict.fromkeys(points) if point not in self.asked][:most]
         self.asked.update(fresh)
         self._look_at([point for point in fresh if time.thread_time() < end and self._accepts(point)])
         return len(fresh)
 
     def _starts(self) -> Iterator[tuple[Any, ...]]:
-        """What was the quickest of other einsums."""
+        """The fastest configurations of other einsums."""
         default = self._configuration(self.default)
         for c in self.oracle.model.starts(self.oracle.profile.kind, self.space.name):
             yield tuple(adapted(c, self.parameters, default).values())

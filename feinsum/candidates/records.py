@@ -116,7 +116,7 @@ class Inquiry:
     def precedents(self, question: Question) -> Iterator[tuple[str, TuningRecord]]:
         """The records of these types, best evidence first, each with its kind.
 
-        The records of other einsums are looked up after those of this one, and only if somebody asks for them.
+        The records of other einsums are looked up after those of this one, and only if they are asked for.
         """
         yield from self.ask(question)
         yield from (found for found in self.ask(replace(question, wide=True)) if _of_types(found[1], question))
@@ -218,7 +218,7 @@ def time_at(record: TuningRecord, configuration: Configuration, here: Instance, 
 
 
 def scaled_s(record: TuningRecord, configuration: Configuration, here: Instance, space: TransformSpace) -> float | None:
-    """The same, or None if the space refuses one of the two configurations."""
+    """The time of :func:`time_at`, or None if the space refuses one of the two configurations."""
     there = instance_of(record, here.profile)
     with Missed(space, "for its work", expected=FeinsumError):
         ours, theirs = (expected_s(x.bare, space, c) for x, c in ((here, configuration), (there, record.configuration)))

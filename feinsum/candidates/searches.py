@@ -38,7 +38,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class PastSearch:
-    """What was tried of an einsum at certain lengths, on one device and driver, by the present versions of spaces.
+    """The trials of an einsum at certain lengths, on one device and driver, by the present versions of spaces.
 
     :ivar trials: the records of it, whatever their outcome.
     :ivar curated: whether the record in question comes with feinsum: what it was compared with is not recorded here.

@@ -1,10 +1,9 @@
-"""The candidates of a selection: choices of the ladder that are worth timing against the first for an einsum without a
-record.
+"""The candidates of a selection: the choices of the ladder worth timing against its first, for an einsum without a record.
 
-The default of a space is what its author would try first.  A search of the cost model finds what the model wrongly takes
-for quick, and about that all that it found may be wrong in the same way; the author's guess does not depend on the model.
-And the model is less sure of how two spaces compare than of the configurations of one.  So the last candidate is of another
-space, if one is not much slower.
+The default of a space is what its author would try first.  A search of the cost model finds configurations that the model
+wrongly takes for fast, and it may be wrong about all of them in the same way; the author's guess does not depend on the
+model.  And the model is less sure of how two spaces compare than of the configurations of one.  So the last candidate is of
+another space, if one is not much slower.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ _POOL = 12
 HOPELESS = 2.0
 """A choice that is expected to be slower than the fastest by this factor is not selected."""
 FAR = 3.0
-"""The same for the fastest choice of other spaces, where all others are of one; it comes last.  Chosen by hand: on
-a Granite Rapids `permutation` should take 2.1 times as long as `vector_panels` for ``nij,nji->nij``, and takes half."""
+"""The factor for the fastest choice of other spaces, which comes last where all others are of one space.  Chosen by hand:
+on a Granite Rapids `permutation` should take 2.1 times as long as `vector_panels` for ``nij,nji->nij``, and takes half."""
 _PLACE_OF_DEFAULT = 2
 """Number of candidates before the default of the first one's space."""
 

@@ -31,7 +31,7 @@ WORTHWHILE = 0.9
 """A rival has to be expected to take less than this share of the time to replace a measured configuration that must
 change."""
 MUCH_BETTER = 0.5
-"""The same share for a measured configuration that can stay as it is: half of the predictions on a CPU are off by 1.4 and
+"""The share for a measured configuration that can stay as it is: half of the predictions on a CPU are off by 1.4 and
 more."""
 _CHANGES = 3
 """The most parameters that are changed on the advice of the cost model."""
@@ -83,7 +83,7 @@ def is_better(
     with Missed(space):
         gain = rival.expected_s / expected_s(wanted, space, configuration)
     there = instance_of(record, wanted.profile)
-    with Missed(rival.space, expected=FeinsumError) as missed:  # which says that nobody could try anything like it there
+    with Missed(rival.space, expected=FeinsumError) as missed:  # if it fails, nothing like the rival could be tried there
         similar = nearest_configuration(there.problem(rival.space), rival.space, rival.configuration)
         if similar is not None:
             similar_s = expected_s(there, rival.space, similar)
@@ -180,8 +180,8 @@ def _decided(start: Configuration, here: _SizedEinsum, there: _SizedEinsum) -> C
 
 
 def _ruled(start: Configuration, record: TuningRecord, here: _SizedEinsum) -> Configuration:
-    """What is nearest to `start` with the first choices of parameters that follow a rule which the record is too old to
-    know; the default if that is far."""
+    """The configuration nearest to `start` that has the first choices of parameters that follow a rule and are younger than
+    the record; the default if none is near."""
     younger = {name: here.choices[name][0] for name in here.space.ruled if name not in record.configuration}
     others = {name: values for name, values in here.choices.items() if name not in younger}
     for changed in islice(_near({**start, **younger}, others), _TRIED if younger else 0):
@@ -215,5 +215,5 @@ def _improved(start: Configuration, recorded: Configuration, here: _SizedEinsum,
 def _expected_there(configuration: Configuration, recorded_s: float, there: _SizedEinsum) -> float:
     """The share of the time of the record that the cost model expects where that was made: below 1, it is wrong."""
     if not there.accepts(configuration):
-        return 1.0  # nobody could try it there
+        return 1.0  # it could not be tried there
     return min(1.0, there.expected_s([configuration])[0] / recorded_s)

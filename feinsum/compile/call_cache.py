@@ -1,4 +1,4 @@
-"""Calls like earlier ones: what was found out about a call is kept for all whose arrays are alike."""
+"""Calls like earlier ones: the facts found about a call are kept for all calls with arrays alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ V = TypeVar("V")
 
 
 class CallCache(dict[Any, V]):
-    """What was found out about calls, by their keys; forgets all when it has `most` of them."""
+    """Facts about calls, by their keys; it forgets all when it has `most` of them."""
 
     def __init__(self, most: int = 512) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ def _without_bounds_check(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
 
 
 def silenced(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
-    """The same kernels, of which loopy warns nobody."""
+    """The same kernels, with loopy's warnings about them silenced."""
     for kernel in [own.subkernel for own in t_unit.callables_table.values() if isinstance(own, lp.CallableKernel)]:
         t_unit = t_unit.with_kernel(kernel.copy(silenced_warnings=frozenset({"*"})))
     return t_unit

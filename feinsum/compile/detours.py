@@ -1,8 +1,8 @@
 """Detours of loopy 2025.2 and pymbolic 2025.1 that are not taken while a kernel is made; the kernel is the same.
 
 A ``CachedMapper`` makes a ``constantdict`` of its keyword arguments at every node of an expression, and hashes it: 4.9 us,
-where nearly all calls have none (0.7 us with the empty one kept; AMD EPYC family 25, 2026-11-23).  The keys are equal, so
-mappers that began with the one go on with the other.
+though nearly all calls have none (0.7 us with one empty dict kept; AMD EPYC family 25, 2026-11-23).  Old and new keys are
+equal, so a mapper may be switched in the middle of its work.
 
 ``build_loop_nest`` declares its dataclass anew for every loop that it generates, which takes up to a sixth of the time in
 which a kernel is made.
@@ -30,7 +30,7 @@ def _key(self: Any, expression: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _once(dataclass: Callable[..., Any]) -> Callable[..., Any]:
-    """``dataclass`` for classes in functions: what the class of a place in the code became when it was declared first."""
+    """``dataclass`` for classes in functions: each class in the code is declared once, and then reused."""
 
     def with_options(**options: Any) -> Callable[[type[Any]], type[Any]]:
         def declare(cls: type[Any]) -> type[Any]:
@@ -45,13 +45,13 @@ def _once(dataclass: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _by_object(method: Any) -> Callable[..., Any]:
-    """A method that a kernel remembers for each table of callables, here for each object that is one."""
+    """A method whose result a kernel remembers for each table of callables, found by identity in place of a digest."""
     where = f"_feinsum_{method.__name__}"
 
     def remember(kernel: Any, insn_ids: Any, callables_table: Any, **options: Any) -> Any:
         known = vars(kernel).setdefault(where, {})
         key = (insn_ids, id(callables_table), frozenset(options.items()))
-        if key not in known:  # beside the table, so that no other gets its id
+        if key not in known:  # the table is kept, so that no other gets its id
             known[key] = (callables_table, method.__wrapped__(kernel, insn_ids, callables_table, **options))
         return known[key][1]
 

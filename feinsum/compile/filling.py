@@ -32,7 +32,7 @@ def enqueue_fill(queue: Any, buffer: Any, value: int, start: int, size: int, wai
 
 
 def enqueue_fill_kernel(queue: Any, buffer: Any, value: int, start: int, size: int, wait_for: Sequence[Any] = ()) -> Any:
-    """The same by a kernel of ours, whose positions have 64 bits."""
+    """Fill as :func:`enqueue_fill` does, by a kernel of ours, whose positions have 64 bits."""
     import pyopencl as cl
 
     kernel = cl.Kernel(_fill_program(queue.context), "fill")

@@ -62,7 +62,7 @@ def is_aligned(value: np.ndarray[Any, Any], alignment: int) -> bool:
 
 
 class _Exported:
-    """The memory of an array as one that may be written to, for pyopencl; nobody writes to it."""
+    """A read-only array's memory presented as writable, as pyopencl demands; nothing writes to it."""
 
     def __init__(self, value: np.ndarray[Any, Any]) -> None:
         self.value = value

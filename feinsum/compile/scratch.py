@@ -16,11 +16,11 @@ from typing import Any
 from feinsum.compile.pages import large_pages
 
 _QUEUES = 4
-"""That a thread keeps memory for."""
+"""The number of queues that a thread keeps memory for."""
 _SHARE = 64
-"""Part of the memory of a device that is kept at most for a queue; what does not fit in is new each time."""
+"""At most one part in this many of a device's memory is kept for a queue; larger buffers are new each time."""
 _MOST_BYTES = 256 << 20
-"""The same in bytes: every thread keeps as much."""
+"""The most bytes kept for a queue, as every thread keeps as much."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ def shortage(what: str, size: int) -> MemoryError:
 
 
 def array_shortage(shape: tuple[int, ...], dtype: Any) -> MemoryError:
-    """The same of an array."""
+    """The error for an array; see :func:`shortage`."""
     return shortage(f"an array with shape {shape} and data type {dtype}", math.prod(shape) * dtype.itemsize)
 
 

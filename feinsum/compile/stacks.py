@@ -62,7 +62,7 @@ def aligned_array(array: Any, queue: Any) -> Any:
 def merged_axes(
     shape: Steps, steps: tuple[Steps, ...], apart: frozenset[int] = frozenset()
 ) -> tuple[Steps, list[Steps], Steps]:
-    """The same elements by fewer axes: lengths, steps, and of each axis the last that it is made of.
+    """Fewer axes that run through the same elements: their lengths, their steps, and the last old axis in each.
 
     :param apart: axes that stay; others are left out where their length is 1, and merged where all arrays allow it.
 

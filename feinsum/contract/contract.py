@@ -65,11 +65,11 @@ def contract(
     :param order: the layout of the result in memory: ``"F"``, ``"A"`` (``"F"`` if that is the layout of all operands), or
         ``"C"`` and ``"K"``, which give C-contiguous results.
     :param casting: which conversions to `dtype` and to the type of `out` are allowed, as in numpy.
-    :param use_blas: the name of opt_einsum for `library`; False for either is False.
+    :param use_blas: opt_einsum's name for `library`; if either is False, no BLAS is used.
     :param optimize: True for one kernel up to three operands, unless steps are expected to be faster, and opt_einsum's
         order beyond; False for one kernel; or a strategy, path or optimizer as in numpy and opt_einsum.
     :param memory_limit: the most elements of an intermediate result, as in opt_einsum.
-    :param backend: ``"auto"``, or whose arrays the operands are: ``"numpy"``, ``"pyopencl"``, ``"torch"`` and so on.
+    :param backend: ``"auto"``, or the library of the operands: ``"numpy"``, ``"pyopencl"``, ``"torch"`` and so on.
     :param device: see :func:`feinsum.device`; by default that of the device arrays.
     :param database: see :func:`feinsum.generate`.
     :param tune: ``"never"``; ``"missing"`` to tune steps without an exact record first, for a minute at most; or the
@@ -217,12 +217,12 @@ class ContractExpression:
     ) -> Any:
         """Evaluate it for the operands that are not constant; for the keywords see :func:`contract`.
 
-        :param backend: whose arrays the operands are, or ``"auto"``.  As in opt_einsum, arrays of numpy go with each; their
-            result is an array of numpy.
-        :param evaluate_constants: opt_einsum's keyword for itself; only False is taken, since the first call evaluates
-            what depends on constants alone.
+        :param backend: the library of the operands, or ``"auto"``.  As in opt_einsum, numpy arrays are accepted with any
+            backend; their result is a numpy array.
+        :param evaluate_constants: a keyword of opt_einsum; it must be False, as the first call evaluates whatever depends
+            on constants alone.
         :raises ValidationError: if the operands are of another library than `backend`.
-        :raises ShapeError: if there are too many or too few, or one has another shape than was said.
+        :raises ShapeError: if there are too many or too few, or one has another shape than was declared.
         """
         if backend != "auto" or evaluate_constants:
             _check_call(backend, evaluate_constants, arrays)
@@ -287,7 +287,7 @@ def contract_expression(
 
     :param shapes: as the operands of :func:`contract`, with shapes in place of arrays; or, where an operand is the same in
         every call, the array itself.
-    :param constants: which operands are arrays; those with a type are without being named.
+    :param constants: the numbers of the operands that are arrays; objects with a type need not be listed.
     :raises SubscriptError, ShapeError: if subscripts and shapes do not fit.
 
     Intermediate results that depend on constants alone are computed once, in the first call.  For the other keywords see
@@ -335,7 +335,7 @@ def contract_path(*operands: Any, use_blas: bool = True, optimize: Any = True, *
 def _integer_shape(k: int, shape: Any) -> tuple[int, ...]:
     """The shape of an operand, as numbers of Python.
 
-    :raises ShapeError: if it is none.
+    :raises ShapeError: if it is no shape.
     """
     try:
         lengths = tuple(map(operator.index, shape))
@@ -349,7 +349,7 @@ def _integer_shape(k: int, shape: Any) -> tuple[int, ...]:
 def _limited(optimize: Any, memory_limit: Any) -> Any:
     """The argument of :func:`make_plan` for both keywords.
 
-    :raises ValidationError: if `memory_limit` is none.
+    :raises ValidationError: if `memory_limit` is no valid limit.
     """
     number = isinstance(memory_limit, (int, float, np.integer)) and (memory_limit >= 1 or memory_limit == -1)
     if memory_limit not in (None, "max_input") and not number:
@@ -362,7 +362,7 @@ def _limited(optimize: Any, memory_limit: Any) -> Any:
 def _equation(operands: Sequence[Any]) -> tuple[str, list[Any]]:
     """The text and the operands of either form.
 
-    :raises SubscriptError, ArgumentError: if there are none, or the indices of one are no list.
+    :raises SubscriptError, ArgumentError: if there are no operands, or the indices of one are no list.
     """
     first, *others = operands or [None]
     if isinstance(first, bytes):

@@ -21,14 +21,14 @@ STAND_INS: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(bool): np.dtype(np.int64),
     np.dtype(np.float16): np.dtype(np.float32),
 }
-"""The types computed in for those that devices do not compute with."""
+"""For each type that devices do not compute with, the type that is computed in."""
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Operands of one library, none of which is a list or a number of Python any more.
+    """The operands as arrays of one library; lists and Python's numbers have become arrays.
 
     :ivar library: ``"numpy"`` or ``"pyopencl"``.
     """

@@ -21,17 +21,17 @@ from feinsum.subscripts import INDEX_LETTERS, parse_symbols
 Shape = tuple[int, ...]
 
 _AT_ONCE_UP_TO = 3
-"""Operands up to which one kernel contracts all, so that records of the whole einsum apply."""
+"""Up to this many operands, one kernel contracts all, so that records of the whole einsum apply."""
 
 
 @dataclass(frozen=True)
 class PlannedStep:
     """One contraction.
 
-    :ivar positions: which values it takes out of the pool, to whose end its result is added.
-    :ivar subscripts: how, in letters ``a``, ``b``, ... by order of appearance.
+    :ivar positions: the values that it takes out of the pool; its result is appended to the pool.
+    :ivar subscripts: its subscripts, in letters ``a``, ``b``, ... by order of appearance.
     :ivar shapes: the shapes that the values must be given; only axes of length one, and neighbours, differ.
-    :ivar lengths: by letter.
+    :ivar lengths: the length of each letter.
     """
 
     positions: tuple[int, ...]
@@ -90,7 +90,7 @@ def make_plan(
 
 
 def _broadcast_lengths(text: str, terms: Iterable[str], shapes: Iterable[Shape]) -> dict[str, int]:
-    """The length of each index: that of all operands where it is not one."""
+    """The length of each index: that of the operands in which it is not 1."""
     lengths: dict[str, int] = {}
     owner: dict[str, int] = {}
     for k, (term, shape) in enumerate(zip(terms, shapes, strict=True)):
@@ -115,7 +115,7 @@ def _broadcast_lengths(text: str, terms: Iterable[str], shapes: Iterable[Shape])
 def find_path(terms: Sequence[str], output: str, lengths: Mapping[str, int], optimize: Any) -> list[tuple[int, ...]]:
     """The positions that each step takes, in the convention of opt_einsum.
 
-    :raises SubscriptError: if a given path takes what is not there or leaves something over.
+    :raises SubscriptError: if a given path takes a missing operand or leaves one over.
     """
     n = len(terms)
     strategy, limit = split_strategy(optimize)

@@ -38,20 +38,20 @@ from feinsum.generate.many_kernels import generate_all
 from feinsum.interrupts import load_module
 
 _COMPILED_IN_UP_TO = 64
-"""Axes that may be lengths compiled into a kernel."""
+"""Axes up to this long may have their lengths compiled into a kernel."""
 _WORTH_COMPILING = 1 << 20
-"""Products from which a kernel is made for lengths of its own; below, one kernel serves all lengths."""
+"""Multiplications of a step from which a kernel is made for its lengths; below, one kernel serves all lengths."""
 _WORTH_A_KERNEL = 1 << 24
-"""Products from which a kernel has at most one long axis among indices that spaces treat as one."""
+"""Multiplications from which a kernel has at most one long axis among indices that spaces treat as one."""
 _WORTH_ASKING_BYTES = 1 << 30
-"""Arrays of so many bytes may not fit."""
+"""Arrays of this size may not fit, so the system is asked for their memory first."""
 _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 """Long axes are expected to be 2⁵ long at least, shorter where an array or the loop nest would have more than 2²⁰ points;
 so small arrays of all shapes share a kernel."""
 
 
 def is_time(seconds: Any) -> bool:
-    """Whether something is a number of seconds that something may take."""
+    """Whether a value is a positive, finite number of seconds."""
     return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < math.inf
 
 
@@ -59,8 +59,8 @@ def is_time(seconds: Any) -> bool:
 class How:
     """The keywords of :func:`feinsum.contract`, checked.
 
-    :raises ValidationError: if `order` or `casting` is none.
-    :raises DTypeError: if `dtype` is none.
+    :raises ValidationError: if `order`, `casting` or `tune` has no valid value.
+    :raises DTypeError: if `dtype` is no data type.
     """
 
     dtype: Any
@@ -95,8 +95,8 @@ class Recipe:
     """The facts about a contraction that follow from shapes, types and layouts alone.
 
     :ivar einsums: the einsum of each step, and the lengths expected of its long axes.
-    :ivar orders: the order in which the axes of each operand are taken, in which it need not be copied.
-    :ivar backwards: whether the plan has the axes of the result backwards, so that it is in Fortran order.
+    :ivar orders: the order in which the axes of each operand are taken, so that it need not be copied.
+    :ivar backwards: whether the plan takes the axes of the result from the last to the first, for Fortran order.
     """
 
     plan: ContractionPlan

@@ -49,7 +49,7 @@ class Evaluation:
     :param facts: the facts that distinguish its results from those of the same steps elsewhere.
     :param arrays: operands like those of its calls.
     :param writes: whether calls have an array for the result, which the last step may write to.
-    :ivar quick: what computes results of arrays like these before an evaluation is looked up; None where nothing does.
+    :ivar quick: the function that computes results of arrays like these without a look-up of the evaluation, or None.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Evaluation:
             self._shortest = single_device_kernel(results, bound, task.room)
 
     def scaled(self, arrays: Sequence[Any], out: Any, direct: bool, scaling: Scaling) -> Any:
-        """``alpha*result + beta*out``: by the last kernel, or else of its result.
+        """``alpha*result + beta*out``, computed by the last kernel, or after it from its result.
 
         :raises ArgumentError, DTypeError: if a number does not fit the result.
         """
@@ -104,9 +104,9 @@ class Evaluation:
         """The result.
 
         :param arrays: the operands, like those that it was prepared for.
-        :param out: the array that it is wanted in, checked.
-        :param direct: whether the last step may write to `out`: it is contiguous in the order of axes of the result, and
-            of the type computed in.
+        :param out: the array for the result, checked.
+        :param direct: whether the last step may write to `out`: whether it is contiguous in the order of axes of the
+            result, and of the type computed in.
         :param numbers: those that the epilogue of the last step takes, by their names in its program.
         """
         cache = None if numbers else current_cache()
@@ -166,8 +166,8 @@ class EvaluationStrategy(Protocol):
 
 @dataclass(frozen=True)
 class QuickProduct:
-    """Products of arrays like two that were multiplied, which are :func:`numpy.matmul` and no more: what tiny ones wait for
-    is Python.
+    """A function that multiplies arrays like two earlier ones by :func:`numpy.matmul` alone: small products take less time
+    than the Python around them.
 
     :ivar kinds: shape, strides and type of both operands.
     """
@@ -176,7 +176,7 @@ class QuickProduct:
     swapped: bool
 
     def __call__(self, values: Sequence[Any], out: Any = None) -> Any:
-        """The result; None of arrays that are others, where `out` is given, and where results in between are shared."""
+        """The result; None for arrays of another kind, where `out` is given, and where intermediate results are shared."""
         if out is not None or len(values) != 2:
             return None
         a, b = values
@@ -206,7 +206,7 @@ def _quick_product(
 def single_product(
     task: PreparedStep, layouts: Sequence[OperandLayout], results: Results, product: PreparedProduct
 ) -> EvaluationStrategy:
-    """One product of numpy arrays, none of them constant, by numpy: no driver is called and nothing is waited for."""
+    """The strategy for one product of numpy arrays, none constant: numpy multiplies, and no driver is called."""
 
     def evaluate(
         arrays: Sequence[Any],
@@ -226,7 +226,7 @@ def single_product(
 def single_host_kernel(
     task: PreparedStep, layouts: Sequence[OperandLayout], results: Results, bound: BoundKernel
 ) -> EvaluationStrategy:
-    """One kernel that takes numpy arrays, none of them constant: it keeps no values and lets go of none."""
+    """The strategy for one kernel on numpy arrays, none constant: it keeps no values between calls."""
 
     def evaluate(
         arrays: Sequence[Any],
@@ -260,7 +260,7 @@ def single_host_kernel(
 
 
 def single_device_kernel(results: Results, bound: BoundKernel, room: Room) -> EvaluationStrategy:
-    """One kernel that takes device arrays as they are: it waits for their events, and the host does not wait for it."""
+    """The strategy for one kernel on device arrays as they are: it waits for their events, and the host does not block."""
 
     def evaluate(
         arrays: Sequence[Any],
@@ -285,10 +285,11 @@ def single_device_kernel(results: Results, bound: BoundKernel, room: Room) -> Ev
 
 @dataclass(frozen=True, eq=False)
 class StepByStep:
-    """Step after step, each by a kernel or by numpy: keeps what follows from constants, and shares intermediate results.
+    """The strategy that runs step after step, each by a kernel or by numpy; it keeps values that follow from constants, and
+    shares intermediate results.
 
-    :ivar kept: by slot, constants as they are taken, and what follows from them alone.  Of several threads that compute one
-        at the same time, the first keeps it.
+    :ivar kept: by slot, the converted constants, and the values that follow from constants alone.  If several threads
+        compute a value at the same time, that of the first is kept.
     """
 
     tasks: tuple[PreparedStep, ...]
@@ -333,7 +334,7 @@ class StepByStep:
         return out
 
     def _drop(self, values: list[StepValue | None], task: PreparedStep) -> None:
-        """Let go of what no later step takes.  A driver knows how long a buffer of its own is needed."""
+        """Drop the values that no later step takes.  A driver keeps a buffer as long as its commands need it."""
         result = values[-1]
         if self.on_host and result is not None and result.done is not None:
             if sum(value.array.nbytes for slot in task.slots if (value := values[slot]) is not None) < _WORTH_WAITING_BYTES:

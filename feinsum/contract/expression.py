@@ -22,9 +22,9 @@ from feinsum.kernel.array_adapter import ArrayAdapter, Copied, adapt_arrays, has
 from feinsum.kernel.epilogue_scalars import Scaling
 
 _LOOK_AGAIN_S = 1e-3
-"""Seconds for which the records of a store are assumed to be the same: a glance takes as long as a small product."""
+"""Seconds for which a store is assumed to be unchanged: a look at its files takes as long as a small product."""
 _UNSEEN_S = 1.0
-"""The same where a glance does not tell whether they are."""
+"""The same for a store whose files do not tell whether it changed."""
 _MISSING_S = 60.0
 
 
@@ -32,8 +32,8 @@ class ContractionRequest:
     """The subscripts and keywords of a contraction; thread-safe.
 
     :param constants: the operands that are the same in every call.
-    :param lasting: whether what was prepared stays, whatever records are added.
-    :ivar quick: tried first in each call: gives the result, or `out` with it, of arrays like earlier ones, and None of
+    :param lasting: whether prepared evaluations stay when records are added.
+    :ivar quick: a function tried first in each call: it returns the result for arrays like earlier ones, and None for
         others.
     """
 
@@ -73,7 +73,7 @@ class ContractionRequest:
         return self._evaluate(values, out, scaling=scaling)
 
     def _evaluate_foreign(self, values: Sequence[Any], out: Any, like: Any, stream: Any, scaling: Scaling | None) -> Any:
-        """The same where operands may be of other libraries, or the result is to be."""
+        """The result where operands may be of other libraries, or the result is to be of one."""
         received = adapt_arrays(dict(enumerate(values)), out, like, None)
         if received is not None and not received.on_host:
             if scaling is not None:
@@ -105,8 +105,8 @@ class ContractionRequest:
     def _evaluate(self, values: Sequence[Any], out: Any, owner: str | None = None, scaling: Scaling | None = None) -> Any:
         """The result for operands of numpy or pyopencl.
 
-        :param owner: the library that they were taken from, or ``"native"`` for that of their own; None where arrays of
-            others may be among them.
+        :param owner: the library that they were adapted from, or ``"native"`` if they are of numpy or pyopencl themselves;
+            None where arrays of other libraries may be among them.
         """
         if not self._lasting:
             self._look()
@@ -150,11 +150,11 @@ class ContractionRequest:
         return self._prepare(None, operands, None)[0]
 
     def last(self) -> Evaluation | None:
-        """That of the last arrays of a new kind; None before the first call."""
+        """The evaluation prepared last; None before the first call."""
         return None if self._last is None else self._last[0]
 
     def like_last(self) -> list[Any] | None:
-        """Arrays like those."""
+        """Arrays like those that the last evaluation was prepared for; None before the first call."""
         return None if self._last is None else [np.empty(shape, dtype) for shape, dtype in self._last[1]]
 
     def tune(self, values: Sequence[Any], seconds: float) -> None:
@@ -192,7 +192,7 @@ class ContractionRequest:
         self._known_elsewhere, self.quick = CallCache[Any](128), None
 
     def _look(self) -> None:
-        """Forget what was prepared if records were added since."""
+        """Forget the prepared evaluations if records were added since."""
         now = time.monotonic()
         if now < self._look_at_s:
             return
@@ -207,5 +207,5 @@ class ContractionRequest:
 
 
 def default_operands(shapes: Sequence[tuple[int, ...]], constants: Mapping[int, Any], dtype: Any) -> list[Any]:
-    """Operands of which nothing is known but their shapes, those that are constant as they are."""
+    """Operands to plan with where only shapes are known: new arrays, and the constants themselves."""
     return [constants.get(k, np.empty(shape, np.float64 if dtype is None else dtype)) for k, shape in enumerate(shapes)]

@@ -24,7 +24,7 @@ from feinsum.einsum import Array, einsum
 logger = logging.getLogger(__name__)
 
 _PROVED_WITH = (5, 3, 7, 2, 4)
-"""Lengths with which a product is compared with the reference."""
+"""Lengths at which numpy's product is compared with the reference."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class LibraryProduct:
         return product_rates().seconds(stack, rows, columns, summed, dtype, copied * np.dtype(dtype).itemsize)
 
     def prepared(self, lengths: Mapping[str, int]) -> PreparedProduct:
-        """The same for lengths that are known."""
+        """The product prepared for known lengths."""
         left, right, result = self.terms
         stack = tuple(lengths[x] for x in self.stack)
         rows, columns, summed = (_count_elements(letters, lengths) for letters in (self.rows, self.columns, self.summed))
@@ -116,7 +116,7 @@ class _MatrixStack:
 class PreparedProduct:
     """A product of arrays of certain lengths.
 
-    :ivar left, right: how the operands with the rows and with the columns are looked at.
+    :ivar left, right: the views of the operand with the rows and of that with the columns.
     :ivar shape: that of the result as a stack of matrices.
     :ivar axes_shape: the same with an axis for each index.
     :ivar order: the axes of the result; None if they are in this order.
@@ -187,7 +187,7 @@ def _recognized(subscripts: str) -> LibraryProduct | None:
 
 
 def _is_right(product: LibraryProduct, dtype: np.dtype[Any]) -> bool:
-    """Whether it agrees with the reference in higher precision, within the bound of roundoff, as kernels must."""
+    """Whether numpy's product agrees with the reference in higher precision within the bound of roundoff."""
     from feinsum.validate.reference import random_inputs, references
 
     letters = dict.fromkeys(x for term in product.terms for x in term)

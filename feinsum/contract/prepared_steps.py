@@ -1,4 +1,4 @@
-"""What an evaluation is made of: its steps, ready to run; the conversion of its operands and results; and values."""
+"""The parts of an evaluation: steps that are ready to run, the conversion of operands and results, and values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from feinsum.kernel.kernel_calls import BoundKernel
 class PreparedStep:
     """A step that is ready to run.
 
-    :ivar slots: of the values that it takes.
-    :ivar e: the einsum that it is.
+    :ivar slots: the slots of the values that it takes.
+    :ivar e: the einsum that it computes.
     :ivar choice: whether a kernel or the library computes it.
     :ivar kernel: the kernel; None where the library computes it.
     :ivar constant: whether it follows from constants alone.
@@ -41,7 +41,7 @@ class PreparedStep:
 
     @property
     def flops(self) -> int:
-        """Its operations; complex numbers count as the operations on reals that they take."""
+        """The operations of the step; those on complex numbers count as the operations on reals that they take."""
         return self.e.flops(self.e.sizes_from(self.step.lengths))
 
 
@@ -76,7 +76,7 @@ class OperandLayout:
         return np.asarray(value, self.dtype, order="C")
 
     def on_device(self, value: Any, queue: Any) -> Any:
-        """The same of a device array, or of a number beside such."""
+        """A device array, or a number beside device arrays, as :meth:`on_host` converts it."""
         if isinstance(value, np.ndarray):
             return upload(np.asarray(value, self.dtype, order="C"), queue)
         if self.axes is not None:
@@ -88,9 +88,9 @@ class OperandLayout:
 class Results:
     """The conversion of the last value to the caller's result.
 
-    :ivar shape: in the order of axes in which it is computed.
+    :ivar shape: its shape in the order of axes in which it is computed.
     :ivar backwards: whether the caller sees the axes from the last to the first.
-    :ivar dtype: the type that the caller gets; ``computed`` the one that the last step has.
+    :ivar dtype: the type that the caller gets; ``computed`` is that of the last step.
     """
 
     shape: Shape

@@ -1,4 +1,4 @@
-"""Results in between that several contractions share: ``with shared_intermediates(): ...``, as in opt_einsum.
+"""Intermediate results that several contractions share: ``with shared_intermediates(): ...``, as in opt_einsum.
 
 A step of the same arrays (the same objects, not equal ones) is computed once and its result kept until the context is left,
 whatever the letters of its equation and the order of its operands.
@@ -22,7 +22,7 @@ _stack = _Stack()
 
 @contextmanager
 def shared_intermediates(cache: dict[Any, Any] | None = None) -> Iterator[dict[Any, Any]]:
-    """A context inside which contractions of this thread share their results in between.
+    """A context inside which contractions of this thread share their intermediate results.
 
     :param cache: that of an earlier context, to go on with; by default that of the context around this one, or a new one.
 
@@ -46,8 +46,8 @@ def step_key(subscripts: str, lengths: Mapping[str, int], keys: Sequence[Any], f
     """The key of a step: equal for other letters and another order of its operands.
 
     :param lengths: by letter.
-    :param keys: what tells each operand from others.
-    :param facts: whatever else decides the result.
+    :param keys: an identity of each operand.
+    :param facts: all other facts that decide the result.
 
     >>> lengths = {"a": 2, "b": 2, "c": 2}
     >>> step_key("ab,bc->ac", lengths, ["x", "y"], 0) == step_key("ca,bc->ba", lengths, ["y", "x"], 0)

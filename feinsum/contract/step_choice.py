@@ -34,22 +34,22 @@ _UNKNOWN_FACTOR = 2.0
 _FAR = 8.0
 """The factor by which a kernel has to be expected to be faster than the library to need no comparison."""
 FEW_AXES = 6
-"""With more, a kernel has lengths of its own, and takes a second and more to make."""
+"""A product with more axes gets a kernel for its own lengths, which takes a second or more to make."""
 _LEAST_TRIED_S = 1e-3
-"""The time of a product with more axes from which a kernel is made for a comparison."""
+"""The time from which such a kernel is made for a comparison."""
 _LEAST_GAIN_S = 2e-5
-"""What a call has to gain for a comparison: a kernel that takes a second to make has repaid that after 50 000 calls."""
+"""The least gain of a call that is worth a comparison: it repays a kernel made in a second after 50 000 calls."""
 _MOST_TRIED_S = 0.05
-"""The longest that a product may be expected to take for a comparison, which takes a few of them."""
+"""The longest expected time of a product for which both are timed, a few times each."""
 
 
 @dataclass(frozen=True)
 class StepChoice:
     """The way in which a step is computed.
 
-    :ivar product: numpy's product, if the step is one and that is to be taken; None for a kernel.
-    :ivar library_s: the time of numpy's product, measured or expected; None if the step is none.
-    :ivar kernel_s: that of the kernel; None where nobody can tell, or it was not asked for.
+    :ivar product: the product for numpy, if that computes the step; None if a kernel does.
+    :ivar library_s: the time of numpy's product, measured or expected; None if the step is no product.
+    :ivar kernel_s: the time of the kernel; None if it is unknown, or was not asked for.
     :ivar measured: whether both were measured here.
     :ivar undecided: whether the kernel is predicted to be faster but may be slower, so that both are to be timed.
     """
@@ -121,9 +121,9 @@ def kernel_seconds(
     *,
     margin: bool = False,
 ) -> float | None:
-    """The time that a call of the kernel is expected to take; None where nobody can tell.
+    """The expected time of a call of the kernel; None if it is unknown.
 
-    :param margin: whether to multiply guesses by how far off they may be.
+    :param margin: whether to multiply predictions by the error that they may have.
     """
     rung, known_s = _expected_kernel_seconds(e, tuple(sorted(sizes.items())), device, place_key(database), database)
     if known_s is None:
@@ -144,7 +144,7 @@ def _expected_kernel_seconds(
 
 
 def forget_expectations() -> None:
-    """Ask again what to expect, as after tuning."""
+    """Forget expected times, which tuning has changed."""
     _expected_kernel_seconds.cache_clear()
 
 
@@ -155,7 +155,7 @@ def step_name(e: BatchedEinsum, lengths: Mapping[str, int]) -> str:
 
 
 def untuned(name: str) -> str:
-    """The same of the times of kernels that were not tuned for the step, which count until it is."""
+    """The name for times of kernels not tuned for the step, which count until it is tuned."""
     return f"untuned {name}"
 
 
@@ -169,7 +169,7 @@ def measured_times(device: Device) -> dict[str, tuple[float | None, float]]:
 
 
 def remember_times(device: Device, times: Mapping[str, tuple[float | None, float]]) -> None:
-    """Keep what was measured for every later process."""
+    """Store measured times for later processes."""
     write_json(_choices_file(device), {**measured_times(device), **times})
 
 

@@ -19,14 +19,14 @@ from feinsum.kernel.kernel import Kernel
 from feinsum.timing.races import Race
 
 _FEWEST_ROUNDS, _RACE_S = 3, 0.5
-"""Of the race of kernel and library: rounds at least, and when to stop it though it is undecided."""
+"""The least rounds of a race of kernel and library, and the seconds after which an undecided race stops."""
 _FEWEST_CALLS, _COMPARISON_S = 5, 0.03
-"""Of the comparison during a call, whose caller waits for a result."""
+"""The least calls and the seconds of a comparison while a caller waits for a result."""
 
 
 def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
-    """Tune every step without an exact record, each once, in `seconds` in all, and remember who is faster, kernel or
-    library."""
+    """Tune every step without an exact record, once each, in `seconds` in all, and remember whether kernel or library is
+    faster."""
     device = evaluation.device
     pending = {step_name(task.e, task.step.lengths): task for task in evaluation.tasks if task.flops}
     end = time.monotonic() + seconds
@@ -40,9 +40,9 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
 
 
 def settled_choice(choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel) -> StepChoice:
-    """Whether numpy's product or an unmeasured kernel is faster at a step; remembered.
+    """The faster of numpy's product and an unmeasured kernel for a step; the times are remembered.
 
-    Each counts by the fastest of its calls: there is no time to wait until nothing else disturbs one of them.
+    The fastest call of each counts, as other programs disturb short measurements.
     """
     ways = _timed_calls(e, lengths, kernel, by_library=True)
     product = find_product(e.subscripts, e.dtype)
@@ -62,7 +62,7 @@ def settled_choice(choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, i
 def _alternating(
     e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel, *, by_library: bool
 ) -> tuple[float | None, float]:
-    """The medians of numpy's product, if it can do the step, and of the kernel, called with arrays in a race."""
+    """The median times of numpy's product, if it can do the step, and of the kernel, in a race."""
     ways = _timed_calls(e, lengths, kernel, by_library=by_library)
     for way in ways:
         way()

@@ -189,15 +189,15 @@ class CuratedRecords:
         return summarise("curated records", len(schema.MIGRATIONS), counts, len(einsums), len(problems))
 
     def query(self, *, status: str | None = "ok", limit: int | None = None, **where: Unpack[Where]) -> list[TuningRecord]:
-        """As :meth:`Database.query`."""
+        """See :meth:`Database.query`."""
         return sorted(self._select(Selection(status=status, **where)), key=record_order)[:limit]
 
     def winners(self, **where: Unpack[Where]) -> list[TuningRecord]:
-        """As :meth:`Database.winners`."""
+        """See :meth:`Database.winners`."""
         return winners(self._select(Selection(status="ok", **where)))
 
     def best(self, einsum_key: str, sizes: Mapping[str, int], device: str, **which: Unpack[Which]) -> TuningRecord | None:
-        """As :meth:`Database.best`."""
+        """See :meth:`Database.best`."""
         selection = Selection(einsum_key=einsum_key, sizes=sizes, device=device, status="ok", **which)
         return min(self._select(selection), key=record_order, default=None)
 

@@ -27,7 +27,7 @@ class Where(Which, total=False):
     einsum_key: str | None
     pattern_key: str | None
     subscripts: str | None
-    """Those of the pattern, as its key writes them."""
+    """The subscripts of the pattern, as its key writes them."""
     sizes: Mapping[str, int] | None
     device: str | None
     architecture: str | None

@@ -114,7 +114,7 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
 
 
 def _is_one_space(spaces: Iterable[tuple[str, int]], parameters: dict[str, Any]) -> str:
-    """That the space is one of some, whose names and versions become parameters."""
+    """The condition that the space is one of several, whose names and versions become parameters."""
     pairs = ["1 = 0"]
     for k, (name, version) in enumerate(spaces):
         parameters |= {f"space_{k}": name, f"version_{k}": version}

@@ -66,7 +66,7 @@ class Device:
 
     @property
     def vendor(self) -> Vendor | None:
-        """What its maker adds to OpenCL; None if that is nothing that feinsum knows."""
+        """The extensions of its maker to OpenCL that feinsum knows; None if there are none."""
         return vendor_of(self.profile)
 
     @property

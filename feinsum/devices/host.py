@@ -70,9 +70,9 @@ class Processor:
         return f"{machine}-{maker}-f{self.family}-{vectors}"
 
     def compiled_for(self, target: str) -> Processor:
-        """This processor as a compiler sees it that was told to generate for `target`, a value of Intel's variable.
+        """This processor as a compiler sees it that generates code for `target`, a value of Intel's variable.
 
-        Itself if the target takes nothing away, as one that is newer than the processor or unknown to the runtime does.
+        The processor itself if the target removes nothing, being newer than the processor or unknown to the runtime.
         """
         unused = frozenset(flag for flag in self.flags if flag.startswith(_WITHOUT.get(target, ())))
         return replace(self, flags=self.flags - unused, target=target) if unused else self

@@ -127,7 +127,7 @@ def _required_sub_group_sizes(device: cl.Device) -> tuple[int, ...]:
 
 
 def _cache_bytes(device: cl.Device, host: Processor | None) -> int:
-    """The last level: Intel's CPU runtime reports the second."""
+    """The bytes of the last-level cache, as Intel's CPU runtime reports the second level."""
     if host is not None:
         return host.last_level_cache_of(device.max_compute_units) or device.global_mem_cache_size
     return int(device.global_mem_cache_size)

@@ -157,7 +157,7 @@ def _is_writable_directory(path: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def private_temporary_directory() -> Path:
-    """The same for every process of this user; a new one if somebody else made it, who could plant a library there."""
+    """The temporary directory of this user's processes; a new one if another user owns it, who could plant libraries."""
     if not hasattr(os, "getuid"):  # on Windows the temporary directory is the user's own
         return Path(tempfile.mkdtemp(prefix="feinsum-"))
     path = Path(tempfile.gettempdir()) / f"feinsum-{os.getuid()}"

@@ -34,7 +34,7 @@ _LARGE, _THIN, _SMALL, _STACK = 384, 8, 4, 2000
 _COPIED_BYTES = 32 << 20
 _LEAST_SAMPLES, _MOST_SAMPLES, _SAMPLES_S = 3, 30, 0.02
 _CLOCK_S = 1e-7
-"""What the clock of the process tells apart."""
+"""The resolution of the clock of the process, in seconds."""
 _SETTINGS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_CORETYPE")
 
 

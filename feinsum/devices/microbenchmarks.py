@@ -163,7 +163,7 @@ def _sampled(benchmarks: Sequence[_Benchmark]) -> list[list[_Sample]]:
 
 
 def _undisturbed(profile: DeviceProfile, samples: list[_Sample]) -> list[_Sample]:
-    """Those that count; of a CPU, the samples during which other processes took least of it."""
+    """The samples that count: all on a GPU; on a CPU those during which other processes used it least."""
     if profile.kind != "cpu":
         return samples
     return sorted(samples, key=lambda sample: -sample.processors)[:_KEPT]

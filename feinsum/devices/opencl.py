@@ -96,7 +96,7 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
 
 
 def _vendors_options(context: cl.Context) -> tuple[str, ...]:
-    """What vendors ask the compiler of a context's first device for."""
+    """The options that vendors need of the compiler of a context's first device."""
     return tuple(option for vendor in vendors.VENDORS for option in vendor.build_options(context.devices[0]))
 
 

@@ -186,7 +186,7 @@ def _openable_libraries(
 def _with_vendors_limits(
     findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor
 ) -> tuple[list[Finding], bool]:
-    """`findings` with what drivers of vendors do not tell, tried once for each model, and whether all was answered."""
+    """`findings` with the capabilities that only trials show, once for each model, and whether every trial was answered."""
     models = {
         finding.profile.id: (finding, vendor)
         for finding in findings
@@ -245,7 +245,7 @@ def _probe_limit_s(text: str | None) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(text) < math.inf:
             return float(text)
-    logger.warning("%s is %r; it is a number of seconds, so the default of %g holds", TIMEOUT_VARIABLE, text, _TIME_LIMIT_S)
+    logger.warning("%s=%r is not a number of seconds; using the default, %g", TIMEOUT_VARIABLE, text, _TIME_LIMIT_S)
     return _TIME_LIMIT_S
 
 

@@ -33,7 +33,7 @@ SUM, PRESENT = "v", "out"
 _BINARY = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _COMPARED = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 _DEPTH = 100
-"""The deepest nesting of operators; deeper ones are nobody's formula and more than Python may be able to walk."""
+"""The deepest nesting of operators; deeper nesting is refused, as Python might not be able to walk it."""
 _SIZE = 1000
 """The most operations of an argument that an expansion repeats."""
 _LENGTH = 10_000

@@ -47,7 +47,7 @@ _TWICE_LOG_2: Final = (1.3862943649291992, -3.809308646296472e-09)
 _ROUNDING: Final = 1.5 * 2**23
 """Numbers of float32 that are added to it become integers, in its last bits."""
 _BIAS: Final = 127
-"""Of the exponent of a float32, which begins at bit 23."""
+"""The bias of the exponent of a float32, which begins at bit 23."""
 
 
 def name_in_c(function: Function, scalar: str, width: int) -> str:

@@ -1,4 +1,4 @@
-"""`generate`: the fastest kernel anybody has found for a batched einsum on a device."""
+"""`generate`: the fastest kernel known for a batched einsum on a device."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def generate(
     """The fastest kernel known for `e` on a device.
 
     The second call for the same einsum, sizes and device returns the same kernel, as long as no better record was added.
-    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.build.cache`).  Where nobody measured
-    the einsum, up to four kernels are built and tried against each other for some milliseconds; the environment variable
+    Kernels are kept on disk as well, in the user's cache directory (:mod:`feinsum.build.cache`).  Where the einsum
+    has no record, up to four kernels are built and timed against each other for some milliseconds; the environment variable
     ``FEINSUM_SELECT`` is ``off`` for the first guess (:mod:`feinsum.generate.candidate_selection`).
 
     A candidate that takes too long is passed over: ``FEINSUM_CANDIDATE_TIMEOUT`` says after how many seconds, 60
@@ -141,7 +141,7 @@ def expected_rung(
 ) -> tuple[str, float | None]:
     """The rung on which :func:`generate` would stop, and the seconds expected there; nothing is built.
 
-    The seconds are those of the record on the rung "exact", and None where nobody can tell.
+    The seconds are those of the record on the rung "exact", and None where they are unknown.
     """
     return run_in_thread(_expected_rung_of, e, device, database, sizes)
 

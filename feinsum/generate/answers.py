@@ -41,7 +41,7 @@ class LadderAnswer:
     evidence: str
 
     def refreshed(self, job: KernelJob, place: StoreHandle) -> LadderAnswer | None:
-        """This answer if it still holds or nobody can tell, with the present number of records.
+        """This answer with the present number of records, if it still holds or that cannot be known.
 
         None if other records are to be considered.
         """

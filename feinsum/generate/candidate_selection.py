@@ -1,7 +1,7 @@
 """Candidate selection: `generate` times a few candidates of the ladder against each other for an einsum without a record.
 
-Half of the guesses of the cost model are off by a third, and the quickest of its guesses is often one that it is wrong
-about.  So a few that are expected to be quick and differ from each other (:mod:`feinsum.candidates.shortlist`) are built at
+Half of the predictions of the cost model are off by a third, and its fastest prediction is often a wrong one.  So a few
+candidates that are expected to be fast and differ from each other (:mod:`feinsum.candidates.shortlist`) are built at
 the same time, proved, and run alternately for some milliseconds::
 
     write 0 | write 1 | write 2 | prove 0 | prove 1 | prove 2 | alternating runs
@@ -9,7 +9,7 @@ the same time, proved, and run alternately for some milliseconds::
 
 The first candidate is what the ladder would take without a selection; it is taken unless another one is clearly faster.
 Processes that select on one device hold a lock while they time (:mod:`feinsum.build.device_lock`).
-There is no selection for kernels that take no time, for arrays that are too large to try, where kernels are to loop over an
+There is no selection for very short kernels, for arrays that are too large to try, where kernels have to loop over an
 index, and where the einsum itself has a record; a doubted record (:mod:`feinsum.candidates.searches`) is a candidate.
 """
 
@@ -48,23 +48,23 @@ _BEGIN_S = {"cpu": 1.0}
 longer than a second."""
 _BEGIN_ELSEWHERE_S = 3.0
 _BEGIN_SHARE = 1.5
-"""What the first source took, times this, is allowed in any case, as chains on slow hosts take long."""
+"""This many times the time of the first source is allowed in any case, as chains on slow hosts take long."""
 _PATIENCE_S = 0.5
 """Seconds for which a selection waits for compilers once a kernel is there, unless that took longer."""
 _RUNS_S = 0.15
-"""Seconds of runs."""
+"""The seconds that the alternating runs take."""
 _LOCK_S = 2.0
 """Seconds to wait for the lock while other processes select on the same device."""
 _MOST_S = 0.25
 """The longest expected time of a kernel with a selection; :data:`LEAST_S` is the shortest."""
 _MOST_BYTES = {"cpu": 512 << 20}
-"""What arrays may take, by kind of device; long axes are cut to fit."""
+"""The most bytes of arrays, by kind of device; long axes are cut to fit."""
 _MOST_BYTES_ELSEWHERE = 2 << 30
 _MOST_LOOPS = 12
 """The largest number of indices of an einsum with a selection: with more, writing a source and compiling it take seconds.
 On a Zen 5 Intel's compiler takes 0.1 s for the first kernel that reverses 18 axes of length 2, and 5 s for another."""
 _MARGIN = 0.97
-"""The share of the first one's time that another one has to stay below."""
+"""A candidate replaces the first one if it takes less than this share of its time."""
 
 
 def candidates_of(

@@ -1,4 +1,4 @@
-"""Arrays of everybody: those of torch, JAX and CuPy, of whoever speaks DLPack, and CUDA's; operators with derivatives.
+"""Adapters for arrays of torch, JAX, CuPy, any DLPack library and CUDA; operators with derivatives.
 
 Nothing here is imported before such an array is seen, or an operator asked for.
 """

@@ -35,7 +35,7 @@ _KNOWN = {
 _PACKAGES = {"jaxlib": "jax", **{name: name for name in _KNOWN}}
 """Whose arrays the classes of a package are."""
 LIKE = (*_KNOWN, "pyopencl")
-"""What ``like=`` takes besides arrays."""
+"""The names that ``like=`` takes."""
 
 
 @cache

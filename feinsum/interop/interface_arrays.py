@@ -1,4 +1,4 @@
-"""CUDA arrays of whoever describes them by ``__cuda_array_interface__`` and does not speak DLPack, such as those of Numba.
+"""CUDA arrays of libraries that describe them by ``__cuda_array_interface__`` and not by DLPack, such as Numba.
 
 Torch or CuPy look at their memory where it is, and results are arrays of theirs, which describe themselves in the same way.
 """
@@ -33,4 +33,4 @@ class InterfaceArrays(Library):
 
     def give(self, result: Any) -> tuple[Any, str]:
         """See :meth:`Library.give`."""
-        raise ValidationError(f"nobody knows how arrays of {self.name} are made; say like=")
+        raise ValidationError(f"cannot create arrays of {self.name}; pass like=")

@@ -24,7 +24,7 @@ from feinsum.interop.host_device import host_device
 from feinsum.interop.library import CPU
 
 _WIDE = {"float16": "float32", "bfloat16": "float32"}
-"""In which types those are computed that devices have no numbers of; the result is rounded once."""
+"""For each type that devices lack, the type computed in; the result is rounded once."""
 
 
 def einsum(

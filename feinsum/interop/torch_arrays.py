@@ -43,7 +43,7 @@ class Torch(Library):
 def plain_tensor(label: str, value: Any, *, written: bool = False) -> tuple[torch.Tensor, str]:
     """A strided tensor without history, and why it was copied.
 
-    :raises ValidationError: if somebody would miss its derivative, or it is sparse, or to be written to though conjugated.
+    :raises ValidationError: if its derivative would be lost, or it is sparse, or is written to though conjugated.
     :raises DTypeError: if it is of a type that numpy does not know.
     """
     if value.requires_grad and torch.is_grad_enabled():

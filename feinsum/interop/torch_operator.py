@@ -34,7 +34,7 @@ _REMEMBERED = 1024
 Steps = Sequence[tuple[tuple[int, ...], str]]
 """See :func:`feinsum.interop.derivatives.derivative_steps`."""
 _WIDE = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
-"""In which types those are computed that devices have no numbers of; the result is rounded once."""
+"""For each type that devices lack, the type computed in; the result is rounded once."""
 _REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
 """The types of the parts of complex numbers; dynamo (torch 2.13) does not trace ``dtype.to_real``."""
 _is_mapped = torch._C._functorch.is_legacy_batchedtensor
@@ -119,7 +119,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _evaluate_tensors(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The einsum of tensors whose derivatives somebody else takes care of."""
+    """The einsum of tensors whose derivatives are computed elsewhere."""
     if any(map(_is_mapped, operands)):
         return _over_batches(subscripts, operands)
     result: torch.Tensor = _remembered_contraction(subscripts, None if operands[0].is_cuda else host_device()).evaluate(
@@ -328,7 +328,7 @@ _operator.register_vmap(_map_rule)
 
 
 class _EinsumFunction(torch.autograd.Function):  # type: ignore[misc]  # torch's types are not followed
-    """The same for ``torch.func`` and forward mode."""
+    """The einsum with derivatives for ``torch.func`` and forward mode."""
 
     @staticmethod
     def forward(subscripts: str, *operands: torch.Tensor) -> torch.Tensor:
@@ -363,7 +363,7 @@ class _EinsumFunction(torch.autograd.Function):  # type: ignore[misc]  # torch's
 
 
 class _EagerFunction(torch.autograd.Function):  # type: ignore[misc]
-    """The same for what is evaluated at once: a function of this form takes a third of the time (torch 2.13)."""
+    """The einsum with derivatives for eager evaluation: a function of this form takes a third of the time (torch 2.13)."""
 
     @staticmethod
     def forward(ctx: Any, subscripts: str, *operands: torch.Tensor) -> torch.Tensor:

@@ -1,8 +1,7 @@
 """Arrays of other libraries than numpy and pyopencl, as the calls of kernels and contractions see them.
 
 :mod:`feinsum.interop.host_adapter`, a room above, knows each library: it is loaded when the first such array comes, so that
-    users
-of numpy and pyopencl do not wait for it.
+users of numpy and pyopencl do not wait for it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _native: set[type] = set()
 class Copied:
     """An array that a call had to copy.
 
-    :ivar name: what explanations call it: ``'J'``, ``operand 0`` or ``the result``.
+    :ivar name: its name in explanations: ``'J'``, ``operand 0`` or ``the result``.
     """
 
     name: str
@@ -42,11 +41,11 @@ class Copied:
 class ArrayAdapter(Protocol):
     """Arrays of another library, ready to be computed with.
 
-    :ivar library: whose they are.
+    :ivar library: the library that they belong to.
     :ivar on_host: whether they are in the memory of the host, where numpy sees them; else they are CUDA arrays.
     :ivar inputs: by name or number; numpy arrays if on the host.
     :ivar out: the array for the result, or a tuple of them, in the same form; None for new ones.
-    :ivar copied: what had to be copied to come so far.
+    :ivar copied: the inputs that had to be copied.
     """
 
     library: Any
@@ -72,7 +71,7 @@ class ArrayAdapter(Protocol):
 
 
 def has_foreign_arrays(values: Iterable[Any]) -> bool:
-    """Whether there is anything that is no array of numpy or pyopencl."""
+    """Whether any of the values is no array of numpy or pyopencl."""
     for value in values:
         kind = value.__class__
         if kind not in _native:
@@ -108,7 +107,7 @@ def shape_of(key: str | int, value: Any) -> tuple[int, ...]:
 def as_numbers(key: str | int, value: Any) -> np.ndarray[Any, Any]:
     """An array of numpy made of a list or number.
 
-    :raises ArgumentError: if it is no such thing, but text, for instance.
+    :raises ArgumentError: if it is neither, but text, for instance.
     """
     try:
         found = np.asarray(value)
@@ -136,7 +135,7 @@ def array_label(key: str | int) -> str:
 def adapt_arrays(
     inputs: Mapping[Any, Any], out: Any, like: Any, device: Device | None, written: Collection[Any] = ()
 ) -> ArrayAdapter | None:
-    """Take arrays of another library in; None where there are none, whatever else there is.
+    """Adapt arrays of another library; None if all are of numpy or pyopencl.
 
     :param inputs: by name, or by number.
     :param like: an array or the name of a library that the results are to be of.
@@ -158,7 +157,7 @@ def return_like(results: Any, like: Any, queue: Any) -> tuple[Any, Sequence[Copi
 
 
 def map_results(results: Any, change: Callable[[Any], Any]) -> Any:
-    """The same change of a result, or of each of a tuple of results."""
+    """`change` applied to a result, or to each of a tuple of results."""
     return tuple(map(change, results)) if isinstance(results, tuple) else change(results)
 
 

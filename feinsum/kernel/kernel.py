@@ -54,7 +54,7 @@ class Kernel:
     :ivar configuration: the configuration of :attr:`space`.
     :ivar array_names: the names in :attr:`source` of inputs and outputs, by their names in :attr:`einsum`.
     :ivar scalar_names: the same for the scalars of epilogues.
-    :ivar launchers: launchers other than by OpenCL, by name, kept here by the modules that made them.
+    :ivar launchers: the launchers other than OpenCL's, by name, kept here by the modules that made them.
     :ivar quick: tried first in each call: gives the results, or `out` with them, of arrays like earlier ones, and None of
         others.
     :ivar length_indices: for each length argument of :attr:`source` the index of :attr:`einsum` whose length it is.
@@ -90,7 +90,7 @@ class Kernel:
 
     @property
     def was_measured(self) -> bool:
-        """Whether the configuration was measured for this einsum, at whatever lengths and with whatever driver."""
+        """Whether the configuration was measured for this einsum, at any lengths and with any driver."""
         return self.rung in _MEASURED
 
     @property
@@ -186,7 +186,7 @@ class Kernel:
             return self._calls.call(named, out, queue, wait_for, like, stream)
 
     def repeat(self, arrays: Mapping[str, Any]) -> RepeatedCall:
-        """What calls the kernel on arrays like these, for callers who have compared them themselves.
+        """A function that calls the kernel on arrays like these, for callers who have compared them themselves.
 
         :param arrays: of numpy or pyopencl, by name; the einsum takes no scalars.
         :raises ValidationError, ShapeError, DTypeError: naming the argument that does not fit, or is missing.

@@ -81,8 +81,8 @@ def check_context(arrays: Mapping[str, Any], queue: Any) -> None:
 def check_output(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype[Any], library: str) -> None:
     """Check the array that the caller wants a result in.
 
-    :param name: as errors show it.
-    :param library: that of the inputs.
+    :param name: its name in errors.
+    :param library: the library of the inputs.
     :raises ValidationError: if it is of another library, not C-contiguous or not writable.
     :raises ShapeError, DTypeError: if it is of another shape or type than the result.
     """

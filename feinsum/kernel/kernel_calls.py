@@ -1,4 +1,4 @@
-"""Prepared calls of a kernel: all that follows from shapes, strides and types is worked out once for each combination.
+"""Prepared calls of a kernel: the facts that follow from shapes, strides and types are found once for each combination.
 
 A call only has to look the combination up, to check that all arrays are of one context, and to hand over buffers.
 """
@@ -121,7 +121,7 @@ class KernelCalls:
         self.copied: tuple[Copied, ...] = ()
 
     def repeat(self, inputs: Mapping[str, Any]) -> RepeatedCall:
-        """What calls the kernel on arrays like these.
+        """A function that calls the kernel on arrays like these.
 
         :raises ValidationError, ShapeError, DTypeError: if these do not fit it.
         """

@@ -85,7 +85,7 @@ class Built:
 
     @property
     def route(self) -> str:
-        """``"general"``, ``"einsum"``, or ``"auto"`` as long as nobody has called it to compare the two."""
+        """``"general"``, ``"einsum"``, or ``"auto"`` until the first call has compared the two."""
         return self._runner.route
 
     @property

@@ -38,7 +38,7 @@ class KnownLanguage:
 
 
 _BLANK: Final = r"(?:\s|(?:;|//|#)[^\n]*(?:\n|\Z))*"
-"""Also the comments of other languages, which the language itself then refuses by name."""
+"""Blanks and comments, also those of other languages, which the language then refuses by name."""
 LANGUAGES: Final = {
     language.name: language
     for language in (

@@ -230,7 +230,7 @@ def _kept_parts(parts: list[Any], kept: tuple[tuple[int, bool], ...]) -> list[An
     chosen: list[Any] = []
     for position, splice in kept:
         if splice:
-            # a list that was made by another rule is nobody else's: it is continued, or long lists would take squared time
+            # no other node holds a list that another rule made, so it is extended in place, which avoids quadratic time
             chosen = chosen + parts[position] if chosen else parts[position]
         else:
             chosen.append(parts[position])
@@ -276,7 +276,7 @@ def analyse(text: str, start: str) -> Tables:
 
 
 def as_elsewhere(tokens: Sequence[Token], index: int, comment: str) -> tuple[str, int]:
-    """What is wrong with a token that other languages have, and up to where; nothing and its end for any other.
+    """The message about a token that only other languages have, and where it ends; an empty one for any other token.
 
     :param comment: how a comment begins here.
     """

@@ -1,4 +1,4 @@
-"""Trying: a function run on arrays that are random where nobody gave any, and compared with its interpreter."""
+"""Trying: run a function on given or random arguments, and compare it with its interpreter."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from feinsum.languages.program import LANGUAGES, Program
 _LEAST_S = 0.2
 _LEAST_CALLS, _MOST_CALLS = 5, 1000
 _SLACK = 256
-"""How many times the rounding of one operation a result may differ from the interpreter's, which rounds once."""
+"""The most roundings of one operation by which a result may differ from the interpreter's, which rounds once."""
 
 
 @dataclass(frozen=True)
 class TryOutcome:
-    """What came out.
+    """The outcome of trying a function.
 
-    :ivar built: what ran.
+    :ivar built: the built function that ran.
     :ivar results: the arrays that were written, by parameter.
-    :ivar deviation: the largest difference from the interpreter, beside the largest number there is; None if not compared.
+    :ivar deviation: the largest difference from the interpreter over the largest number; None if not compared.
     :ivar samples_s: seconds of calls, each with the arrays on the host; empty if none were timed.
     """
 
@@ -56,8 +56,8 @@ def try_out(
 ) -> TryOutcome:
     """Run a function once, and again to time it.
 
-    :param arguments: arrays and numbers; what is not among them is random.
-    :param seed: of the random ones.
+    :param arguments: arrays and numbers; arguments not among them are random.
+    :param seed: the seed of random arguments.
     :param check: compare with the interpreter.
     :raises ValidationError: if the results are wrong.
     """

@@ -320,7 +320,7 @@ def records_html(records: Iterable[TuningRecord], letters: Mapping[str, str]) ->
 
 
 def records_text(records: Iterable[TuningRecord], letters: Mapping[str, str]) -> str:
-    """The same as text, a line for each."""
+    """The records as text, a line for each."""
     found = without_repetitions(records)
     lines = [
         f"{duration(r.median_s) if r.median_s is not None else r.status:>14}  {r.device}  {_shown_lengths(r, letters)}"

@@ -29,9 +29,9 @@ Point = tuple[float, float]
 """Operations a byte, and operations a second."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
-"""Of the files that pictures are written to."""
+"""The suffixes of the files that pictures are written to."""
 DOTS_PER_INCH = 100
-"""Of pictures as PNG."""
+"""The resolution of PNG pictures."""
 _SIZE = (5.2, 3.4)
 """Inches."""
 _SHOWN = 12

@@ -91,7 +91,7 @@ class ChainSpace(TransformSpace):
         return super().work(problem, configuration)
 
     def fused(self, problem: Problem, configuration: Configuration) -> tuple[str, ...]:
-        """Those of no chain: groups are a matter of each step."""
+        """The groups of indices that are treated as one; none for a chain, whose steps have their own."""
         return () if self.is_chain(configuration) else super().fused(problem, configuration)
 
     def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:

@@ -64,7 +64,7 @@ class Instance:
 
     @property
     def bare(self) -> Instance:
-        """The same without epilogues."""
+        """The instance without epilogues."""
         if not self.einsum.epilogues:
             return self
         return Instance(self.einsum.bare, self.lengths, self.profile, self.known.bare if self.known else None)

@@ -40,9 +40,10 @@ class Roles:
         return Roles({own: letter for letter, own in self.indices.items()}, back)
 
     def with_longest(self, letter: str, indexing: Subscripts, length: Callable[[str], float]) -> Roles:
-        """The same, but that the longest of the indices which stand in the same operands has the role of a letter.
+        """The same roles, but the longest of the indices that stand in the same operands has the role `letter`.
 
-        :param indexing: of the einsum.  :param length: the length of an index of it.
+        :param indexing: that of the einsum.
+        :param length: returns the length of an index of it.
         """
         terms = (*indexing.inputs, indexing.output)
         stands = {own: tuple(term.count(own) for term in terms) for own in self.indices.values()}
@@ -105,7 +106,7 @@ def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
 
 
 def find_loose_roles(pattern: Subscripts, indexing: Subscripts) -> Iterator[Roles]:
-    """The same where the axes of the output and of each operand stand in any order, for each permutation of operands.
+    """The roles where the axes of the output and of each operand stand in any order, for each permutation of operands.
 
     Indices that stand in the same operands are paired in order of appearance.
 

@@ -245,9 +245,9 @@ class TransformSpace:
         return Work(flops=problem.einsum.flops(problem.lengths), bytes=problem.least_bytes)
 
     def divided(self, problem: Problem, configuration: Configuration) -> Mapping[str, str] | None:
-        """Of which indices an accepted configuration takes several values at a time, and how; it loops over all others.
+        """The indices of which an accepted configuration takes several values at a time, and how; it loops over all others.
 
-        None if nobody wrote that down.
+        None if the space does not say.
         """
         whole = self.completed(configuration)
         if self.divides is not None:

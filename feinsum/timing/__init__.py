@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 FINAL_PROTOCOL = 2
-"""Of the winner of a final, whose samples were taken in turns with those of the other finalists."""
+"""The protocol of the winner of a final, whose samples alternated with those of the other finalists."""
 _SHORT_S = 20e-6
 _BATCH_S = 400e-6
 _MIN_SAMPLES = 7

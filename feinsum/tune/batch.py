@@ -69,7 +69,7 @@ _EVERY_S = 60.0
 
 
 class _Log:
-    """What is logged of the jobs of a batch: their begin, and from time to time how far they are.
+    """The log of the jobs of a batch: when each begins, and from time to time how far it is.
 
     :param total: the number of jobs.
     """

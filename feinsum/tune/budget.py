@@ -14,13 +14,13 @@ import math
 import time
 
 _FINAL_SHARE = 0.15
-"""Of the time of the run, what a final may take for its samples."""
+"""The share of the run that a final may take for its samples."""
 _FINAL_S = (0.5, 5.0)
 """The least and the most that a final takes for its samples, in seconds."""
 _MOST_RESERVED = 0.5
-"""Of the time of the run, what is set aside for the final at most."""
+"""The largest share of the run that is set aside for the final."""
 _LEAST_TRIAL_S = 0.01
-"""To prove and time one takes no less."""
+"""The least seconds that proving and timing a trial take."""
 
 
 class Budget:

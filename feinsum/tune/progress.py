@@ -65,7 +65,7 @@ class Course:
         return time.monotonic() - self._start
 
     def told(self, done: int, planned: int | None, best: TuningRecord | None, last: TuningRecord) -> str:
-        """What :func:`summary` says after a trial."""
+        """The text of :func:`summary` after a trial."""
         if last.status != "ok":
             self._failures[last.status] += 1
         best_s, seconds = None if best is None else best.median_s, self.seconds

@@ -186,7 +186,7 @@ def _cached_subject(key: str, sizes: tuple[tuple[str, int], ...]) -> Subject:
 
 
 _prepared: dict[str, Any] = {}
-"""By id: which of equal devices this process has."""
+"""The device that this process has, of several equal ones, by its id."""
 
 
 def _device_of_word(word: str) -> Any:

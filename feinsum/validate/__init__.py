@@ -26,7 +26,7 @@ from feinsum.validate.workload import Workload
 __all__ = ["Rotation", "Verdict", "Workload", "length_values", "odd_lengths", "proof", "short_proof"]
 
 _MOST_BYTES = 1 << 30
-"""Of one set of inputs and outputs, up to which it is tried with several draws of inputs where no axis is long."""
+"""The most bytes of a set of inputs and outputs that is tried with several draws where no axis is long."""
 
 
 def short_proof(e: BatchedEinsum, lengths: Mapping[str, int], queue: Any) -> list[Workload]:

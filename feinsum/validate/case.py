@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _OUTPUT_BAND = 0xA5
 _POISON = {"f": 0xFF, "c": 0xFF, "i": 0x5A, "u": 0x5A, "b": 0x5A}
-"""By kind of type.  All bits set are a NaN; as integers they would be -1, which sums of small numbers often are."""
+"""The byte that outputs are filled with, by kind of type.  All bits set are a NaN; as integers they would be -1, which is
+often a sum of small numbers."""
 _MOST_BYTES_TO_ROTATE = 4 << 30
 
 
@@ -50,7 +51,7 @@ class Case(ABC):
 
     @abstractmethod
     def another(self) -> Case:
-        """The same with other numbers."""
+        """The same case with other numbers."""
 
     @property
     @abstractmethod

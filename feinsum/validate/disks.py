@@ -98,4 +98,4 @@ _RULES: Mapping[str, Callable[..., tuple[Values, Values, Values]]] = {
     "sin": _wave,
     "cos": _wave,
 }
-"""By operator or function: its value, the bound before rounding and its size, given numpy's function and its disks."""
+"""For each operator or function: its value, the bound before rounding and its size, from numpy's function and disks."""

@@ -27,7 +27,7 @@ from feinsum.validate.reference import random_inputs, whole_inputs
 
 Inputs = dict[str, np.ndarray[Any, Any]]
 _EXPONENTS = (-6, 8)
-"""Of the powers of two by which numbers in [-1, 1) become uneven; the end is excluded."""
+"""The exponents of the powers of two that scale numbers in [-1, 1) to many magnitudes; the end is excluded."""
 _ZEROS = 0.25
 """The part of uneven numbers that are zeros."""
 _OTHER_STREAM = 1

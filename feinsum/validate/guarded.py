@@ -18,7 +18,7 @@ from feinsum.compile.filling import enqueue_fill
 from feinsum.devices import build_program
 
 _BAND_BYTES = 64 << 10
-"""In front and behind: several rows or tiles, so that a miss by one of them stays within.  Sub-buffers may begin there."""
+"""The bytes in front and behind: several rows or tiles, so that a miss by one stays within; sub-buffers may begin there."""
 _LANES, _CPU_LANES = 1 << 16, 1 << 8
 """Work-items of a digest: on a CPU each has one piece of the memory, elsewhere they read side by side."""
 _AT_ONCE = 32

@@ -105,7 +105,7 @@ class IntervalArithmetic:
         return _unless((b.low <= 0) & (b.high >= 0) & (b.low != b.high), _corners(np.divide, a, b))
 
     def power(self, a: Interval, b: Interval) -> Interval:
-        """Of a positive base; of another one nothing is known, unless it and its power are exact."""
+        """The power of a positive base; for others it is unknown, unless base and exponent are exact."""
         exact = (a.low == a.high) & (b.low == b.high)
         return _unless((a.low <= 0) & ~exact, _corners(np.power, a, b))
 

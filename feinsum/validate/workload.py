@@ -39,7 +39,7 @@ class Workload(Case):
         super().__init__(queue, inputs, results, present, draw)
 
     def another(self) -> Workload:
-        """The same with other numbers."""
+        """The same workload with other numbers."""
         return Workload(self.einsum, self.lengths, self.queue, self._seed + 1, self.draw)
 
     @cached_property

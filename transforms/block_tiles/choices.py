@@ -33,11 +33,11 @@ MOST_LONGER = 16
 MOST_DEPTHS = 4
 SMALLEST = BlockShape((1, 2, 2), (1, 1))
 Costs = Callable[[FusedProduct, BlockTiles], Any]
-"""What many block tiles cost, as an array; the plan has :class:`BlockShapes`."""
+"""The costs of many block tiles, as an array; the plan has :class:`BlockShapes`."""
 REUSED = 1024
 """Uses of an operand from which a copy of it in another order pays; chosen by hand."""
 SCATTERED_REUSED = 128
-"""The same of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
+"""The uses of an operand whose neighbours in memory are of other items of the batch; chosen by hand."""
 GROUPS_WANTED = 6
 """Work-groups for each multiprocessor, among which a sum is split; chosen by hand."""
 LEAST_BLOCK = 32 * 32
@@ -56,7 +56,7 @@ def block_choices(p: Problem) -> Choices:
 
 
 def counted_choices(p: Problem) -> Choices:
-    """The same with block tiles in the order in which chains count their guesses, as records of these know them."""
+    """The choices with block tiles in the order in which chains, and their records, number them."""
     return _block_tile_choices(p, _counted_work, tilewise=False)
 
 
@@ -276,7 +276,7 @@ def _warp_tiles(unit: bool) -> Iterator[tuple[int, int]]:
 
 @lru_cache(maxsize=2)
 def _every_shape(unit: bool) -> tuple[tuple[BlockShape, ...], BlockShapes]:
-    """All shapes that are looked at, one by one and together."""
+    """All shapes that are considered, one by one and together."""
     every = tuple(BlockShape(warps, warp_tile) for warps, warp_tile in iter_product(_arrangements(), _warp_tiles(unit)))
     return every, BlockShapes.of(every)
 

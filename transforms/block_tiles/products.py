@@ -26,7 +26,7 @@ of 330 MB in float64 with 24 columns take 1.7 times as long with 4 neighbours in
 DEPTHS = (16, 24, 8, 32, 64, 12, 4)
 """Depths of a tile, of which the first is the best guess; chosen by hand."""
 DEPTHS_OF_TWO = (32, 16, 64, 24, 8, 12, 4)
-"""The same with two fastest letters among the sums, whose runs share the depth; chosen by hand."""
+"""The depths with two fastest letters among the sums, whose runs share the depth; chosen by hand."""
 LONG_SUMS = 1500
 """Terms from which copies of several numbers make up for results that leave in short runs, as rows or columns begin with
 another letter than the output: on an H200 such products of 3136 terms took 0.75 to 0.82 of the time so, and of 320 terms
@@ -139,7 +139,7 @@ class FusedProduct:
 
     @cached_property
     def _depths_known(self) -> dict[int, Mapping[str, int]]:
-        """Those that were asked for, as thousands of configurations ask for few."""
+        """The divisions found so far, by depth: thousands of configurations have few depths."""
         return {}
 
     def _divided(self, depth: int) -> Mapping[str, int]:

@@ -87,8 +87,8 @@ def block_seconds(own: FusedProduct, plan: BlockTiles, held: Any) -> Any:
 
 
 def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], Any]:
-    """What groups do, as :func:`feinsum.cost.work_model.rounds_s` asks for it; and the bytes that come along in a sector
-    and are for other groups, as they are of other items of the batch, or in a piece of memory."""
+    """The work of groups for :func:`feinsum.cost.work_model.rounds_s`, and the bytes that come along in a sector or a piece
+    of memory but are for other groups, such as those of other items of the batch."""
     (rows, columns), held = plan.extents, plan.fragments
     runs = _runs_of(own, plan)
     counts, itemsize = runs.counts, own.problem.itemsize
@@ -124,11 +124,11 @@ def block_counts(own: FusedProduct, plan: BlockTiles) -> tuple[dict[str, Any], A
 
 @dataclass(frozen=True)
 class _TrafficRuns:
-    """What the division of letters says of traffic, whatever the block tile.
+    """The facts about traffic that follow from the division of letters, for any block tile.
 
-    :ivar counts: the length of each fused index, with what sticks out of parts.
-    :ivar operands: how many neighbours in the fused index along which each operand is loaded are neighbours in it.
-    :ivar results: the same of the output along rows and columns.
+    :ivar counts: the length of each fused index, rounded up to whole parts.
+    :ivar operands: for each operand, how many neighbours in the fused index along which it is loaded are neighbours in it.
+    :ivar results: the same for the output, along rows and columns.
     """
 
     counts: Mapping[str, int]

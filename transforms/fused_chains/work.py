@@ -40,7 +40,7 @@ SECTOR_BYTES = 32
 _LOCAL = 0.5
 """Loads in the time of one from local memory."""
 _OTHER_REGISTERS = 40
-"""Of a work-item: addresses and numbers of loops."""
+"""The other registers of a work-item: addresses and loop counters."""
 
 
 def chain_cost(p: Problem, c: Configuration) -> Work:

@@ -13,7 +13,7 @@ from .plans import product_of
 from .work import packed_work
 
 _VECTORS = (3, 2, 4)
-"""Of a row of a register tile, the best guess first; chosen by hand."""
+"""The vectors of a row of a register tile, the best guess first; chosen by hand."""
 _MOST_LOADS = 0.75
 """For each product of vectors; a core begins as many loads as products, but results are stored, too."""
 DEPTHS = (128, 256, 192)

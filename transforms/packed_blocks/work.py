@@ -19,9 +19,9 @@ from .plans import packed_plan, product_of
 COPY_CYCLES = 1.3
 """See above."""
 _RESULT_CYCLES = 2.0
-"""The same for a result that is stored."""
+"""The cycles for a result that is stored."""
 _FLOPS_PER_CYCLE = 4
-"""Of a lane: two multiply-adds."""
+"""The operations of a lane: two multiply-adds."""
 _ALLOCATION = 1.5
 """Traffic of results that are stored through the caches, which read their lines first, for that of others past them."""
 

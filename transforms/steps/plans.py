@@ -50,7 +50,7 @@ class SplitSums:
 
     @property
     def text(self) -> str:
-        """These parts as configurations have them: index and length by turns."""
+        """The parts in the notation of configurations: index and length alternately."""
         return " ".join(f"{x} {length}" for x, length in self.parts.items()) or _WHOLE
 
 

@@ -22,7 +22,7 @@ from ..vector_panels.work import COPIED, SECOND
 from .plans import OWN, complex_plan, steps_plan
 
 _VECTORS_OF_LONG_ROW = 3
-"""Of a tile of a row that is divided, as vector panels guess first with 16 registers."""
+"""The vectors of a tile of a divided row, the first guess of vector panels with 16 registers."""
 
 
 def steps_work(p: Problem, c: Configuration) -> Work:

@@ -20,21 +20,23 @@ PORTIONS_OF_TILES = (32768, 8192, 131072, 2048)
 TILE = 32
 """Numbers that the lanes of a sub-group read side by side."""
 LOAD_BYTES = 16
-"""What a work-item of a GPU loads at once, at most."""
+"""The most bytes that a work-item of a GPU loads at once."""
 BYTES_OF_AN_ITEM = 32
-"""Loaded and stored by a work-item, where latency is to be hidden: 64 KiB for the 2048 work-items of a compute unit.  On an
-H200 copies and products have 0.90 to 0.98 of the bandwidth with that, and a third less in float32 with a quarter of it."""
+"""The bytes that a work-item loads and stores where latency has to be hidden: 64 KiB for the 2048 work-items of a compute
+unit.  On an H200 copies and products have 0.90 to 0.98 of the bandwidth with that, and a third less in float32 with a
+quarter of it."""
 GROUPS_AT_ONCE = 32
-"""Of a compute unit of a GPU, at most."""
+"""The most work-groups of a compute unit of a GPU."""
 GROUPS_IN_TURN = 4
 """So many work-groups for each compute unit balance the load; chosen by hand."""
 ROW_BYTES = 4096
-"""Of rows that are summed on a CPU several at a time: a page, as prefetchers follow each row by itself.  On a Zen 4 sums of
-single rows take 0.4 to 0.5 of the time of eight at a time with rows of 640 to 1600 bytes, as long with 3 to 6 KB, and 1.3
-to 2 times as long from 12 KB on."""
+"""The bytes of rows that are summed on a CPU several at a time: a page, as prefetchers follow each row by itself.  On a
+Zen 4 sums of single rows take 0.4 to 0.5 of the time of eight at a time with rows of 640 to 1600 bytes, as long with 3 to
+6 KB, and 1.3 to 2 times as long from 12 KB on."""
 MANY_SQUARES = 8
-"""Along either index, so that what is left counts for little.  On a Zen 4 transposes and products with a transposed operand
-of 2500 by 1500 take 0.84 to 0.97 of the time with squares, a permutation of axes of 48 to 54 numbers 1.3 times."""
+"""The squares along either index from which the remainder counts for little.  On a Zen 4 transposes and products with a
+transposed operand of 2500 by 1500 take 0.84 to 0.97 of the time with squares, a permutation of axes of 48 to 54 numbers
+1.3 times."""
 LITTLE_BESIDES = 2.0
 """Of what runs of results read; where it is no more, they are done in their own order.  Chosen by hand."""
 ACROSS = (256, 64, 1024)
@@ -92,7 +94,7 @@ def has_vectors(p: Problem, count: int) -> bool:
 
 
 def permutation_choices(p: Problem) -> Choices:
-    """Those of copies, and the sizes of tiles where an operand is read across its rows; 0 for none.
+    """The choices of copies, and the sizes of tiles where an operand is read across its rows; 0 for none.
 
     Rows of few numbers fill neither tiles nor vectors.  Where what their neighbours read lies close by, results are done in
     their own order.  On a Zen 4 products take 0.7 to 0.9 of the time if tiles are stored row by row, as each row of their
@@ -144,7 +146,7 @@ def places_of_tiles(p: Problem) -> tuple[int, ...]:
 
 
 def sum_choices(p: Problem) -> Choices:
-    """Those of single sums, and how much of the lane groups go through where another operand is read across its rows."""
+    """The choices of single sums, and the part of the lane axis for a group where another operand is read across rows."""
     letters = longest_operand(p.einsum) or ""
     row = p.sizes[letters[-1]]
     apart = p.device.simd_bytes and is_across_rows(p.einsum, letters[-1])
@@ -169,7 +171,7 @@ def grid_choices(p: Problem, common: Choices, tile: Sequence[int]) -> Choices:
 
 
 def squares_of_sum(p: Problem) -> tuple[bool, ...]:
-    """The same of a sum of two operands that run across each other in the only two indices that are summed over."""
+    """The choices of squares for a sum of two operands that cross each other in the only two indices summed over."""
     letters, across = longest_operand(p.einsum) or "", crossing_sum(p.einsum)
     (width, *_), two = stream_widths(p, letters[-1]), set(p.einsum.indexing.summed) == {letters[-1], across}
     if not across or not two or width == 1 or not (p.device.simd_bytes and p.device.has_clang_builtins):
@@ -202,7 +204,7 @@ def single_sum_choices(p: Problem) -> Choices:
 
 
 def trace_choices(p: Problem) -> Choices:
-    """Those of sums or, where nothing is summed over, of copies in tiles."""
+    """The choices of sums or, where nothing is summed over, of copies in tiles."""
     if p.einsum.indexing.summed:
         return {**single_sum_choices(p), "strips": (1,), "vector": (1,)}
     return {**copy_choices(p), "tile": (64, 16)}

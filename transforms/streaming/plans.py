@@ -20,7 +20,7 @@ GROUPS_PER_UNIT = 4
 KEPT_SHARE = 3
 """The sums that a work-group keeps take such a part of the first cache at most; chosen by hand."""
 MOST_GROUPS = 65535
-"""Of the second and third axes of NVIDIA's devices."""
+"""The most work-groups along the second and third axes on NVIDIA's devices."""
 LEAST_TILE = 32
 """Rows of a tile, of which each work-item has several places: what the lanes of a sub-group read side by side."""
 LEAST_OF_A_GROUP = 4096

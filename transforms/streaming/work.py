@@ -11,9 +11,9 @@ from feinsum.space import Problem
 from .stream_operands import crossing_sum
 
 BANKS = 32
-"""Of local memory, on NVIDIA's devices."""
+"""The banks of local memory on NVIDIA's devices."""
 SECOND_CACHE = 0.5
-"""The time of a line from there, in that of one from memory; chosen by hand."""
+"""The time of a line from the second cache, as a share of that from memory; chosen by hand."""
 
 PASSES = 4
 """How often an operand comes from memory whose rows run across the lanes of a GPU; chosen by hand."""

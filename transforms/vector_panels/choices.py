@@ -36,7 +36,7 @@ WORTH_A_GROUP = 500_000
 ENOUGH_ACCUMULATORS = 10
 """So many independent sums keep the units busy despite their latency."""
 MOST_LOADS = 0.8
-"""For each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
+"""The loads for each addition; a core loads and adds two vectors in a cycle, but results are stored too."""
 LONG_SUM = 64
 """Terms of a sum that takes longer than a core looks ahead."""
 ENOUGH_ROWS = 24
@@ -44,7 +44,7 @@ ENOUGH_ROWS = 24
 WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8
-"""The same for vectors of half the width."""
+"""The same share for vectors of half the width."""
 MOST_PARTS = 2
 """Lengths of parts of a row that are worth trying."""
 TURNED = 1.2

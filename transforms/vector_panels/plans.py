@@ -29,11 +29,11 @@ from feinsum.skeletons.vector_panels import (
 from feinsum.space import Configuration, Problem
 
 FEW_ROWS = 16
-"""That the hardware foresees, though they are read in turns; chosen by hand."""
+"""The rows that the hardware prefetches although they are read alternately; chosen by hand."""
 _MOST_ROWS = 8
-"""Of numbers that are broadcast beside one row of vectors; more spill.  Chosen by hand."""
+"""The most rows of broadcast numbers beside one row of vectors; more spill.  Chosen by hand."""
 _MOST_TERMS = 8
-"""Of a sum that the last instruction writes out; chosen by hand."""
+"""The most terms of a sum that the last instruction writes out; chosen by hand."""
 GROUPS_PER_CORE = 4
 """Groups that a core should have, so that all cores end at about the same time; chosen by hand."""
 _INSIDE_SHARE = 16

@@ -44,7 +44,7 @@ chosen by hand."""
 SECOND = 3.5
 """The cost of a byte from a core's second cache, in bytes from its first; chosen by hand to fit a Zen 3."""
 COPIED = 2.0
-"""The same for copies, which lie one behind the other; chosen by hand among 1, 2 and 3."""
+"""The cost for copies, which lie one behind the other; chosen by hand among 1, 2 and 3."""
 _PARTIAL_LINES = 3
 """Traffic of a line of which a part is stored past the caches, in lines: memory puts it together.  Measured with rows of 64
 float32 in tiles of 24, on a Zen 3."""
@@ -119,7 +119,7 @@ def _order_products(p: Problem, plan: VectorPanels) -> tuple[float, float, float
 
 
 def _from_second_cache(p: Problem, step: PanelContraction, lane: str, tile: RegisterTile, plan: VectorPanels) -> float:
-    """What tiles of registers of a step read anew, as the first cache does not hold what one of them sums.
+    """The data that register tiles of a step read again, as the first cache does not hold the operands of one of them.
 
     :returns: bytes, in those of the first cache that take as long.
     """
@@ -203,7 +203,7 @@ def _line_bytes(p: Problem, letters: str, lane: str, inside: Mapping[str, int]) 
 
 
 def _multiplications(step: PanelContraction, lane: str) -> int:
-    """Those of vectors in one product, from left to right; numbers that stand before are multiplied by themselves."""
+    """The multiplications of vectors in one product, left to right; numbers before the first vector multiply apart."""
     first = next((k for k, letters in enumerate(step.inputs) if lane in letters), 0)
     return max(1, len(step.inputs) - max(1, first))
 

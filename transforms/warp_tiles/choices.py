@@ -21,7 +21,7 @@ from .tall_operators import ELEMENTS, NODES
 
 SHORT, LONG, SPLIT = "fp64-mma-m16n8k4", "fp64-mma-m16n8k8", "tf32-mma-m16n8k8"
 UNITS = {np.dtype(np.float64): (SHORT, LONG), np.dtype(np.float32): (SHORT, LONG, SPLIT)}
-"""By the type of all operands and outputs.  Units for float64 multiply float32 exactly, but for the last rounding."""
+"""The units by the type of operands and outputs.  Units for float64 multiply float32 exactly but for the last rounding."""
 IMPLIED: dict[str, Value] = {
     "sums": "apart",
     "burst": 1,
@@ -86,7 +86,7 @@ def shared_choices(p: Problem, product: TallProduct, units: Sequence[str] = ()) 
 
 
 def face_mass_choices(p: Problem, product: TallProduct) -> Choices:
-    """Those of values that are scaled as they are loaded, of several faces."""
+    """The choices for values of several faces that are scaled as they are loaded."""
     few, many = product.columns <= 4, product.terms > 40
     own = shared_choices(p, product, (SPLIT, LONG, SHORT) if many else (SHORT, LONG, SPLIT))
     tiles = (2, 4, 0) if few else own["tiles"]
@@ -95,7 +95,7 @@ def face_mass_choices(p: Problem, product: TallProduct) -> Choices:
 
 
 def divergence_choices(p: Problem, product: TallProduct) -> Choices:
-    """Those of values that are sums, with slices of the sum over j, each multiplied for all r, so that u is loaded once."""
+    """The choices for values that are sums: with slices of the sum over j, each multiplied for all r, u is loaded once."""
     steps, many = -(-product.sums[-1] // matrix_units()[SHORT].k), product.terms > 200
     lengths = {-(-steps // length) for length in range(2, 8)}
     slices = sorted(lengths, key=lambda n: abs(-(-steps // n) - _SLICE_STEPS))
@@ -106,7 +106,7 @@ def divergence_choices(p: Problem, product: TallProduct) -> Choices:
 
 
 def matrix_choices(p: Problem, product: TallProduct) -> Choices:
-    """Those of values that no metric joins: several of them at a time are loaded, not copied."""
+    """The choices for values without a metric: several of them at a time are loaded, not copied."""
     own = shared_choices(p, product)
     ahead = tuple(x for x in own["prefetch"] if not Prefetch(str(x)).held)
     loaded = tuple(x for x in ahead if not Prefetch(str(x)).copies) if product.fields > 1 else ahead
@@ -114,7 +114,7 @@ def matrix_choices(p: Problem, product: TallProduct) -> Choices:
 
 
 def in_layout(own: Choices, *, reads_rows: bool, stores_rows: bool) -> Choices:
-    """Those that there are for an order of axes: rows alone can be copied as pieces, or gathered to be stored as such."""
+    """The choices possible for an order of axes: only rows can be copied as pieces, or gathered to be stored as such."""
     found = dict(own)
     if not reads_rows:
         found["prefetch"] = tuple(x for x in own["prefetch"] if not Prefetch(str(x)).copies)

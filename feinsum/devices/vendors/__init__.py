@@ -51,12 +51,12 @@ def matrix_units() -> Mapping[str, MatrixUnit]:
 
 
 def copies_of(profile: DeviceProfile) -> AsyncCopies | None:
-    """The asynchronous copies that a device is known to make; None if there are none."""
+    """The asynchronous copies that a device has by its profile; None if it has none."""
     vendor = vendor_of(profile)
     return vendor.copies if vendor and vendor.copies and vendor.copies.name in profile.instructions else None
 
 
 def shuffles_of(profile: DeviceProfile) -> Shuffles | None:
-    """The exchange between lanes that a device is known to have; None if there is none."""
+    """The exchange between lanes that a device has by its profile; None if it has none."""
     vendor = vendor_of(profile)
     return vendor.shuffles if vendor and vendor.shuffles and vendor.shuffles.name in profile.instructions else None

@@ -1,4 +1,4 @@
-"""OpenCL runtimes: their names, where their drivers lie, and what is peculiar to them or wrong with their compilers."""
+"""OpenCL runtimes: their names, the places of their drivers, their peculiarities, and the defects of their compilers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ _OF_RENDERERS = "the user has to be of the group that reads /dev/dri/render*, of
 class Runtime:
     """One runtime.
 
-    :ivar name: in the ids of devices.
+    :ivar name: its name in the ids of devices.
     :ivar platform: part of the name of its platform, in lower case.
     :ivar driver: part of the name of its driver's library, in lower case.
-    :ivar enabling: what lets a driver that has no device find some.
-    :ivar settings: beginnings of the environment variables that change which devices there are, or what they can do.
+    :ivar enabling: advice for a driver that finds no device.
+    :ivar settings: the prefixes of environment variables that change which devices there are, or what they can do.
     :ivar nodes: patterns of the files by which the operating system shows its devices.
     :ivar version_file: the file that has the version of the kernel's part of the driver.
-    :ivar library: the name of its driver, which containers often mount without the file that names it, and `directories`
-        are where.
-    :ivar packaged: the path of its driver in a Python environment, where its own file names another place.
+    :ivar library: the file of its driver, which containers often mount without the ``.icd`` file that names it;
+        `directories` are the places to look for it.
+    :ivar packaged: the path of its driver in a Python environment, if its ``.icd`` file names another place.
     :ivar has_clang_builtins: whether its compiler knows the builtins of clang: stores past the caches, and prefetching.
-    :ivar broken_barriers: why barriers in branches cannot be had, where kernels with them end the process or their results
-        are wrong, as the compiler moves code across; empty if they can.
-    :ivar target_variable: the environment variable that makes it compile for an older instruction set.
+    :ivar broken_barriers: why kernels must not have barriers in branches: the compiler moves code across them, so that the
+        process dies or results are wrong; empty if they may.
+    :ivar target_variable: the environment variable with which it compiles for an older instruction set.
     """
 
     name: str
@@ -94,15 +94,15 @@ RUNTIMES = (
     Runtime("clvk", "clvk", settings=("CLVK_", "VK_")),
     Runtime("oclgrind", "oclgrind", settings=("OCLGRIND_",)),
 )
-"""The best first: the maker's own runtime before PoCL, which does not vectorise across work-items; a simulator last."""
+"""Known runtimes, best first: a maker's own before PoCL, which does not vectorise across work-items; a simulator last."""
 
 
 def runtime_of(name: str) -> Runtime:
-    """The runtime of a name in :data:`RUNTIMES`; of another name, one with nothing peculiar."""
+    """The runtime of a name in :data:`RUNTIMES`; for another name, one without peculiarities."""
     return next((runtime for runtime in RUNTIMES if runtime.name == name), Runtime(name))
 
 
 def preference(name: str) -> int:
-    """The place of a runtime in the order in which they are preferred, from 0; unknown ones are as good as PoCL."""
+    """The position of a runtime in the order of preference, from 0; unknown ones count like PoCL."""
     names = [runtime.name for runtime in RUNTIMES]
     return names.index(name if name in names else "pocl")

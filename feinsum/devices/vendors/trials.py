@@ -1,4 +1,4 @@
-"""Kernels that try what a vendor adds to OpenCL C: small ones whose results are known, and one that measures a rate."""
+"""Kernels that try the instructions of a vendor: small ones whose results are known, and one that measures a rate."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shuffled_source(shuffles: Shuffles, lanes: int) -> str:
 
 
 def copied_source(copies: AsyncCopies, lanes: int) -> str:
-    """The same by asynchronous copies to local memory."""
+    """A kernel like :func:`shuffled_source`, by asynchronous copies to local memory."""
     lines = [
         f"__local float4 tile[{lanes}];",
         copies.copy(16, "tile + lane", "x + lane", "16"),

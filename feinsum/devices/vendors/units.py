@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class LayoutDigit(NamedTuple):
-    """A digit of the number of a lane or of a register: how many values it has, and its step along rows and columns."""
+    """A digit of the number of a lane or of a register: its number of values, and its step along rows and columns."""
 
     length: int
     row: int
@@ -37,7 +37,7 @@ class FragmentLayout:
 
     @property
     def length(self) -> int:
-        """Registers of a lane."""
+        """The number of registers of a lane."""
         return prod(digit.length for digit in self.registers)
 
     def offset(self, register: int) -> tuple[int, int]:
@@ -65,7 +65,7 @@ class FragmentLayout:
 
 
 def _stepped(number: int, digits: Sequence[LayoutDigit]) -> tuple[int, int]:
-    """The rows and columns that the digits of a number step."""
+    """The row and the column that the digits of a number add up to."""
     row = column = 0
     for digit in digits:
         number, value = divmod(number, digit.length)
@@ -75,7 +75,7 @@ def _stepped(number: int, digits: Sequence[LayoutDigit]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class UnitTile:
-    """The fragments of ``D[m, n] += A[m, depth] B[depth, n]`` that are repeated along the sum to make those of a unit."""
+    """The fragments of ``D[m, n] += A[m, depth] B[depth, n]``; repeated along the sum, they are those of a unit."""
 
     m: int
     n: int
@@ -90,11 +90,11 @@ class MatrixUnit(ABC):
     """One shape of a vendor's matrix instruction: (m, k) times (k, n), with its text as OpenCL C.
 
     :ivar name: unique among all vendors; profiles, configurations and records know the unit by it.
-    :ivar operand: the type of the numbers that it multiplies, in the words of numpy or ``"bfloat16"``.
+    :ivar operand: the type of the numbers that it multiplies, by its name in numpy, or ``"bfloat16"``.
     :ivar dtype: the OpenCL C type of the registers of A, B and D, ``"double"`` or ``"float"``.
     :ivar a, b, d: the places of the registers in A, B and D.
-    :ivar lanes: work-items of the sub-group.
-    :ivar attribute: what a kernel has to declare, such as the size of its sub-groups; empty if nothing.
+    :ivar lanes: the number of work-items of the sub-group.
+    :ivar attribute: the attribute that a kernel has to declare, such as the size of its sub-groups; empty if none.
     """
 
     name: str
@@ -115,12 +115,12 @@ class MatrixUnit(ABC):
 
     @property
     def registers(self) -> tuple[int, int, int]:
-        """Registers of a lane for A, B and D."""
+        """The numbers of registers of a lane for A, B and D."""
         return self.a.length, self.b.length, self.d.length
 
     @property
     def number(self) -> str:
-        """The type of the registers in the words of numpy."""
+        """The type of the registers, by its name in numpy."""
         return "float64" if self.dtype == "double" else "float32"
 
     @property
@@ -130,7 +130,7 @@ class MatrixUnit(ABC):
 
     @cached_property
     def tile(self) -> UnitTile:
-        """The least fragments of which those of the unit are a row along the sum, register after register."""
+        """The smallest fragments of which those of the unit are repetitions along the sum, register after register."""
         (a, of_a), (b, of_b) = _without_repetition(self.a, 1, self.k), _without_repetition(self.b, 0, self.k)
         if of_a != of_b:
             return UnitTile(self.m, self.n, self.k, self.a, self.b, self.d)
@@ -147,7 +147,7 @@ class MatrixUnit(ABC):
 
         A unit that splits numbers also has ``"summed"``, where the unit and not the ordinary adder adds them to D;
         ``"bits"``, the part of a number that it multiplies exactly; and ``"whole"`` and ``"split"``, which add A B to D in
-        two sums, of such parts and of what the rests add, with B whole or split before.
+        two sums, one of such parts and one of the other terms, with B whole or split beforehand.
         """
         return ("",)
 
@@ -157,16 +157,16 @@ class MatrixUnit(ABC):
         return 1.0
 
     def tile_error(self, terms: int, depth: int) -> float:
-        """The same where the unit itself adds up the products of a tile of `depth`, before the ordinary adder does."""
+        """The error where the unit itself adds up the products of a tile of `depth`, before the ordinary adder does."""
         return 1.0
 
     def sum_error(self, terms: int, kind: str) -> float:
-        """The same of sums of the kinds "whole" and "split"."""
+        """The error of sums by the functions of the kinds "whole" and "split"."""
         return 1.0
 
     @property
     def helpers(self) -> Mapping[str, str]:
-        """The functions that those of the unit call, by name."""
+        """The functions that the functions of the unit call, by name."""
         return {}
 
     def called(self, kind: str = "") -> str:

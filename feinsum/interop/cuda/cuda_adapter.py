@@ -72,7 +72,7 @@ def opencl_device(number: int) -> Device:
 
 @dataclass(frozen=True)
 class Described:
-    """What of an array checks look at."""
+    """The properties of an array that checks look at."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -268,7 +268,7 @@ class CudaLauncher:
         plain, why = held.plain(label, value) if held.kind(value) is None else (value, "")
         found = take_array(plain, alignment, held)
         if found is not plain:
-            why = why or ("is strided" if held.pointer(plain) % alignment == 0 else "begins where no vector may")
+            why = why or ("is strided" if held.pointer(plain) % alignment == 0 else "is not aligned for vector access")
         if why:
             copied.append(Copied(label, why, int(value.nbytes)))
         return found
@@ -292,7 +292,7 @@ class CudaLauncher:
         for value, dtype in zip(given, self._einsum.dtypes, strict=True):
             check_cuda_result(value, shape, dtype, held)
             if held.pointer(value) % max(bound.alignments[len(self._names) :]):
-                raise ValidationError("out begins where no vector may; pass an array that is no part of another")
+                raise ValidationError("out is not aligned for vector access; pass an array that is no part of another")
         for k, value in enumerate(plain):
             if any(overlap(value, result, held) for result in given):
                 # The copy is made on the same stream, and so before the kernel writes.

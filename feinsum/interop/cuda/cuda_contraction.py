@@ -187,7 +187,7 @@ def _plan_contraction(text: str, how: How, views: Sequence[ArrayLayout], out: Ar
 
 
 def _contraction_seconds(recipe: Recipe, how: How, device: Device, *, margin: bool = False) -> float:
-    """The time that all steps are expected to take; infinite where nobody can tell.
+    """The time that all steps are expected to take; infinite if a time is unknown.
 
     :param margin: whether guesses are taken to be as wrong as they may be: one kernel for all has to be worth it.
     """
@@ -212,7 +212,7 @@ def _run_planned(planned: Planned, given: Sequence[Any], out: Any, held: Holder,
         taken = [take_array(values[slot], n, held) for slot, n in zip(task.slots, bound.alignments, strict=False)]
         for slot, found in zip(task.slots, taken, strict=True):
             if found is not values[slot] and slot < n:
-                copied.append(Copied(array_label(slot), "is strided, or begins where no vector may", int(found.nbytes)))
+                copied.append(Copied(array_label(slot), "is strided, or not aligned for vector access", int(found.nbytes)))
         last = position == len(planned.steps) - 1
         result = target if last and target is not None else held.empty(tuple(task.step.shape), task.e.dtype, number)
         _launch_bound(bound, taken, result, held, number)

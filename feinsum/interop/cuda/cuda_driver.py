@@ -1,4 +1,4 @@
-"""The few calls of CUDA's driver: load PTX, launch, and find the context of whoever holds the arrays.  None is made."""
+"""The few calls of CUDA's driver: load PTX, launch, and find the context in which the arrays are.  No context is made."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bindings() -> Any:
 
 
 def check_status(answer: tuple[Any, ...]) -> Any:
-    """What a call gave.
+    """The result of a call.
 
     :raises DeviceError: if it failed.
     """
@@ -91,7 +91,7 @@ def device_of(pointer: int) -> int:
 
 
 def wait_for_stream(waiting: int, other: int) -> None:
-    """Let what comes on one stream begin when another has come as far as it is now; nobody is held up else."""
+    """Make one stream wait for the work queued so far on another; the host does not block."""
     driver = bindings()
     event = check_status(driver.cuEventCreate(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING.value))
     try:

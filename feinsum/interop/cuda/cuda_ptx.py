@@ -19,7 +19,7 @@ from functools import partial
 from feinsum.errors import TransformError
 
 STATIC_BYTES = 48 << 10
-"""Of shared memory, which a kernel of CUDA may declare itself."""
+"""The shared memory that a kernel of CUDA may declare itself."""
 _ENTRY = re.compile(r"(?:\.visible\s+)?\.entry\s+(?P<name>\w+)\s*\((?P<parameters>[^)]*)\)(?P<body>.*?^\})", re.S | re.M)
 _SHARED = re.compile(r"^\s*\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\]\s*;[^\n]*\n", re.M)
 _BEFORE = re.compile(r"mov\.[bu]32\s+(%\w+),\s*%envreg(\d+)\s*;")

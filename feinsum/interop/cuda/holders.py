@@ -34,7 +34,7 @@ class Holder(Protocol):
         """
 
     def strides(self, value: Any) -> tuple[int, ...]:
-        """In bytes."""
+        """Its strides in bytes."""
 
     def pointer(self, value: Any) -> int:
         """Where it begins."""
@@ -42,7 +42,7 @@ class Holder(Protocol):
     def plain(self, label: str, value: Any) -> tuple[Any, str]:
         """An array of which the memory is what it says, and why it was copied for that; empty if it was not.
 
-        :raises ValidationError: if somebody would miss its derivative, or it is sparse.
+        :raises ValidationError: if its derivative would be lost, or it is sparse.
         """
 
     def contiguous(self, value: Any, dtype: np.dtype[Any] | None = None, *, copy: bool = False) -> Any:
@@ -82,7 +82,7 @@ class Holder(Protocol):
         """Make a device current, and a stream of it if one is given."""
 
     def written(self, value: Any) -> None:
-        """Tell the library that somebody else wrote to it."""
+        """Tell the library that a kernel wrote to the array."""
 
     def take(self, value: Any) -> Any:
         """An array of another library by DLPack."""
@@ -95,7 +95,7 @@ class Holder(Protocol):
 
 
 class Writable:
-    """Memory that a ``__cuda_array_interface__`` calls read-only, for torch, which takes no such; nobody writes there."""
+    """Read-only memory of a ``__cuda_array_interface__`` presented as writable, as torch demands; nothing writes to it."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -349,9 +349,9 @@ def holder_for(name: str) -> Holder:
 
 @lru_cache(maxsize=16)
 def _taker(name: str) -> Holder:
-    """Who takes arrays by DLPack; torch asks the driver what there is each time, so it is asked once.
+    """The holder that takes arrays by DLPack; found once, as torch asks the driver about devices each time.
 
-    :raises ValidationError: if there is nobody, which may change.
+    :raises ValidationError: if no library is there; one may be installed later.
     """
     for other in sorted(_HOLDERS, key=lambda known: known not in sys.modules):
         try:

@@ -159,7 +159,7 @@ class CudaProgram:
         self._executable = executable
 
     def bind(self, kernel: Kernel, lengths: Mapping[str, int], device: int, scalars: Mapping[str, Any]) -> BoundLaunches:
-        """Its launches for arrays of certain lengths.
+        """The launches for arrays of certain lengths.
 
         :param lengths: the length of each index of the kernel's einsum.
         :param scalars: the numbers that epilogues take, by their names in the einsum.

@@ -158,7 +158,7 @@ class QuickCalls:
         return None
 
     def named(self, arrays: Mapping[str, Any], out: Any = None) -> Any:
-        """The same for arrays by name."""
+        """The results for arrays given by name."""
         if len(arrays) != self._count:
             return None
         try:

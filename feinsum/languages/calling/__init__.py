@@ -1,5 +1,5 @@
-"""Calling: what all languages share between a caller and a program: signatures, arguments, samples, and how one is built.
+"""Calling: what all languages share about calls: signatures, arguments, samples, stages, and the protocols of a build.
 
 A language checks the types of its own arguments.  Names, memory, libraries of arrays and keywords are checked here, so that
-a mistake has one class of error in all of them, whether a program is interpreted or built.
+a mistake raises the same class of error in all languages, whether a program is interpreted or built.
 """

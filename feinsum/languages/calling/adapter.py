@@ -1,4 +1,4 @@
-"""Arrays of torch, JAX and all that speak DLPack as arguments of programs: numpy sees their memory, results are theirs.
+"""Adapter: arguments of torch, JAX and any DLPack library become numpy arrays of the same memory, and results theirs.
 
 :mod:`feinsum.interop.host_adapter`, which knows the libraries, is loaded when the first such array comes.
 """
@@ -14,7 +14,7 @@ from feinsum.errors import ValidationError
 from feinsum.kernel.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others
 
 _own: set[type] = {bool, int, float, complex}
-"""Classes known to be of numpy, pyopencl or Python."""
+"""Classes known to belong to numpy, pyopencl or Python."""
 
 
 def has_foreign_arguments(arguments: Mapping[str, Any]) -> bool:
@@ -41,7 +41,7 @@ def refuse_device_arrays(arguments: Mapping[str, Any]) -> None:
     """
     for name, value in _arrays_among(arguments):
         if library_of(value) == "pyopencl":
-            raise ValidationError(f"'{name}' is a pyopencl array, and the interpreter computes on the host; pass its get()")
+            raise ValidationError(f"'{name}' is a pyopencl array, but the interpreter computes on the host; pass its get()")
 
 
 def call_with_foreign_arrays(
@@ -51,7 +51,7 @@ def call_with_foreign_arrays(
     written: Collection[str],
     device: Any = None,
 ) -> tuple[Any, Sequence[Copied]]:
-    """Run a program on arrays of any library; its results in that library, and what was copied.
+    """Run a program on arrays of any library; returns its results in that library, and what was copied.
 
     :param run: takes arguments of numpy or pyopencl, and ``out``.
     :param written: the parameters that the program writes.
@@ -88,7 +88,7 @@ def _arrays_among(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class _NumpyArguments:
-    """The arguments of a call as numpy sees them.
+    """The arguments of a call as numpy arrays.
 
     :ivar arrays: those of the caller, by name.
     :ivar keys: the names of those that are written.
@@ -101,7 +101,7 @@ class _NumpyArguments:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments with arrays of numpy in place of those of the caller."""
+        """The arguments, with numpy arrays in place of the caller's arrays."""
         return {name: self._seen(name, value) for name, value in self.given.items()}
 
     def _seen(self, name: str, value: Any) -> Any:
@@ -110,7 +110,7 @@ class _NumpyArguments:
         return self.received.inputs.get(name, value)
 
     def give(self, results: Any) -> tuple[Any, Sequence[Copied]]:
-        """Results in the library of the caller: arrays of his where they were written, else new ones."""
+        """Results in the caller's library: the caller's own arrays where those were written, else new ones."""
         if not self.keys:
             given, copied = self.received.give(results)
             return given, (*self.received.copied, *copied)
@@ -121,7 +121,7 @@ class _NumpyArguments:
 
 
 def _replaced_arrays(value: Any, own: Mapping[int, Any]) -> Any:
-    """What arrays of numpy are in place of, in lists and tuples too."""
+    """The value with the caller's arrays in place of the numpy arrays made of them, in lists and tuples too."""
     if isinstance(value, (list, tuple)):
         return type(value)(_replaced_arrays(one, own) for one in value)
     return own.get(id(value), value)

@@ -1,4 +1,4 @@
-"""Checks of arguments that all languages share, each with one class of error, whether a program is interpreted or built."""
+"""Checks of arguments, shared by all languages: a mistake has one class of error, interpreted or built."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from feinsum.compile.buffers import library_of
 from feinsum.errors import ArgumentError, DTypeError, ShapeError, ValidationError
 
 _KINDS: Final = {"b": "b", "i": "biu", "u": "biu", "f": "biuf", "c": "biufc"}
-"""The kinds of numbers that become one of a kind without loss of a part."""
+"""For each kind of numpy types, the kinds converted to it, none of which loses a sign, a fraction or an imaginary part."""
 
 
 def refuse_positions(parameters: Iterable[object]) -> NoReturn:
@@ -26,7 +26,7 @@ def refuse_positions(parameters: Iterable[object]) -> NoReturn:
 def refuse_keywords(given: Mapping[str, Any], why: str = "") -> None:
     """Refuse keywords that mean nothing to a language.
 
-    :param why: what it does in place of them.
+    :param why: the reason for the error: what the language does instead.
     :raises ValidationError: naming the first that has a value.
     """
     for name, value in given.items():
@@ -40,9 +40,9 @@ def check_count(count: Any) -> None:
     :raises ArgumentError, ValidationError: if it is not an integer, or negative.
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)):
-        raise ArgumentError(f"count is {count!r}, and has to be a whole number")
+        raise ArgumentError(f"count is {count!r}, not a whole number")
     if count < 0:
-        raise ValidationError(f"count is {count}, and cannot be negative")
+        raise ValidationError(f"count is {count}; it cannot be negative")
 
 
 def is_own_array(value: Any) -> bool:
@@ -61,19 +61,18 @@ def check_array(name: str, type_: Any, argument: Any, wanted: np.dtype[Any], sha
     if not is_own_array(argument):
         raise ValidationError(f"{name} is {type_}: pass an array of numpy or pyopencl, not a {type(argument).__name__}")
     if argument.dtype != wanted:
-        raise DTypeError(f"{name} holds {type_.element}, and its argument {argument.dtype}; convert it to {wanted}")
+        raise DTypeError(f"{name} holds {type_.element}, but its argument is {argument.dtype}; convert it to {wanted}")
     given = argument.shape
     if len(given) != len(shape) or any(b not in (None, a) for a, b in zip(given, shape, strict=True)):
         said = "x".join("n" if length is None else str(length) for length in shape) or "()"
-        raise ShapeError(f"{name} is {type_}, and its argument has the shape {given} in place of {said}")
+        raise ShapeError(f"{name} is {type_}, but its argument has the shape {given}, not {said}")
 
 
 def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | None) -> Any:
-    """A number as an array of numpy without axes.
+    """A number as a numpy array without axes.
 
-    :param wanted: the type that it becomes: an integer is one that this type holds, only complex numbers become complex;
-        None for any real type.
-    :raises ValidationError: if it is not a number, or no value of its type.
+    :param wanted: the type that it becomes; None for any real type.  An integer type must hold the number.
+    :raises ValidationError: if it is not a number, or its type does not hold it.
     :raises ShapeError, DTypeError: if it is an array with axes, or of another kind.
     """
     try:
@@ -82,23 +81,23 @@ def take_number(name: str, type_: Any, argument: Any, wanted: np.dtype[Any] | No
         number = np.asarray(None)
     if number.dtype.kind not in "biufc":
         what = "value of this type" if isinstance(argument, int) else "number"
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no {what}")
+        raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no {what}")
     if number.size != 1:
-        raise ShapeError(f"{name} is {type_}, and its argument has the shape {number.shape}")
+        raise ShapeError(f"{name} is {type_}, but its argument has the shape {number.shape}")
     if number.dtype.kind not in _KINDS["f" if wanted is None else wanted.kind]:
-        raise DTypeError(f"{name} is {type_}, and its argument {argument!r} is of type {number.dtype}")
+        raise DTypeError(f"{name} is {type_}, but its argument {argument!r} is of type {number.dtype}")
     if wanted is not None and wanted.kind in "iu":
         info = np.iinfo(wanted)
         if not info.min <= number.item() <= info.max:
-            raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
+            raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no value of this type")
     return number.reshape(())
 
 
 def require_one_library(named: Collection[tuple[Any, ...]]) -> str:
     """The library of all arrays: ``"numpy"`` or ``"pyopencl"``.
 
-    :param named: names and arrays, and what else is known of them.
-    :raises ValidationError: if they are of two.
+    :param named: tuples that begin with a name and an array.
+    :raises ValidationError: if arrays of both are mixed.
     """
     on_host = [isinstance(one[1], np.ndarray) for one in named]
     if any(on_host) and not all(on_host):

@@ -1,4 +1,4 @@
-"""Overlap: what a program writes shares no memory with anything else that it reads or writes."""
+"""Overlap: an array that a program writes shares no memory with any other that it reads or writes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Piece: TypeAlias = tuple[str, Any, bool]
 
 
 def check_apart(pieces: Sequence[Piece]) -> None:
-    """Check that arrays which are written may be, and share no memory with others.
+    """Check that written arrays are writable and share no memory with others.
 
     :param pieces: all arrays of a call, of one library.
-    :raises ValidationError: naming the arguments that do.
+    :raises ValidationError: naming the arguments that are read-only or share memory.
     """
     arrays = [piece[1] for piece in pieces]
     if arrays and not isinstance(arrays[0], np.ndarray) and have_own_buffers(arrays):
@@ -30,7 +30,7 @@ def check_apart(pieces: Sequence[Piece]) -> None:
     if on_host:
         for name, array, _ in written:
             if not array.flags.writeable:
-                raise ValidationError(f"{name} is written, and its argument is read-only")
+                raise ValidationError(f"{name} is written, but its argument is read-only")
     if not written:
         return
     for (name, array, _), (other, another, _) in _overlap_candidates(pieces) if on_host else _shared_buffer_pairs(pieces):

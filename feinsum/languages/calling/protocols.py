@@ -1,4 +1,4 @@
-"""Protocols: what the package of a language offers, how a program is built, and what a call of one says."""
+"""Protocols: what the package of a language offers, what a built program offers, and the data of a build and of a call."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CHOICES: Final = {
     "tune": ("never", "missing", "always"),
     "check": ("bounds", None),
 }
-"""The values of keywords of :func:`feinsum.build`."""
+"""The values that keywords of :func:`feinsum.build` may have."""
 
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """How a function is to be built: the arguments of :func:`feinsum.build`, with a device that was chosen.
+    """How a function is to be built: the arguments of :func:`feinsum.build`, with the device found.
 
     :raises FeinsumError: if `route`, `tune` or `check` is none of :data:`CHOICES`, or `sizes` is not a mapping.
     """
@@ -49,7 +49,7 @@ class BuildRequest:
 
 
 class ProgramCall(NamedTuple):
-    """A call of a function that was built; see :meth:`feinsum.Built.__call__`."""
+    """The arguments of a call of a built function; see :meth:`feinsum.Built.__call__`."""
 
     arguments: Mapping[str, Any]
     instances: int | None = None
@@ -59,7 +59,7 @@ class ProgramCall(NamedTuple):
 
 
 class ProgramRunner(Protocol):
-    """A function on a device, as the package of a language builds it."""
+    """A function built for a device by the package of its language."""
 
     @property
     def route(self) -> str:
@@ -74,7 +74,7 @@ class ProgramRunner(Protocol):
         """The OpenCL C source."""
 
     def call(self, call: ProgramCall) -> Any:
-        """Run it: what was written or made."""
+        """Run the function; returns the arrays that it wrote or made."""
 
     def ir(self, name: str | None = None) -> str:
         """The function after a pass, by default the last, in the language itself.
@@ -92,14 +92,14 @@ class Language(Protocol):
     def read(self, source: SourceText, strict: bool) -> tuple[tuple[Any, ...], tuple[Diagnostic, ...]]:
         """The functions of a text and its warnings.
 
-        :raises LanguageError: with all that is wrong with it.
+        :raises LanguageError: with every error of the text.
         """
 
     def show(self, functions: Any) -> str:
         """The canonical text of functions."""
 
     def signature(self, function: Any) -> Signature[Any]:
-        """What a function takes and gives."""
+        """The parameters and results of a function."""
 
     def interpret(
         self, function: Any, source: SourceText, arguments: Mapping[str, Any], count: int | None, sizes: Any
@@ -107,7 +107,7 @@ class Language(Protocol):
         """Execute a function with numpy; see :meth:`feinsum.Program.interpret`."""
 
     def build(self, function: Any, source: SourceText, request: BuildRequest) -> ProgramRunner:
-        """A function made ready for a device; see :func:`feinsum.build`."""
+        """Build a function for a device; see :func:`feinsum.build`."""
 
     def sample_arguments(
         self, function: Any, sizes: Mapping[str, int], seed: int, count: int | None, given: Mapping[str, Any]
@@ -116,4 +116,4 @@ class Language(Protocol):
 
     @property
     def subject_at(self) -> Callable[[Any, SourceText, Mapping[str, int], str], Subject] | None:
-        """The subject that the tuner knows a program as, at lengths, and with a name; None if there is nothing to tune."""
+        """Makes the tuner's subject of a program at some lengths, with a name; None if the language has nothing to tune."""

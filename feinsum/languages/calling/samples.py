@@ -13,16 +13,16 @@ P = TypeVar("P")
 
 
 def sample(signature: Signature[P], given: Mapping[str, Any], make: Callable[[str, P], Any]) -> dict[str, Any]:
-    """An argument for each parameter: those `given`, and what `make` makes of the name and the parameter.
+    """An argument for each parameter: the `given` one, or what `make` returns for name and parameter.
 
-    :raises ValidationError: if there is no such parameter.
+    :raises ValidationError: if `given` names no parameter.
     """
     signature.check_names(given, complete=False)
     return {name: given[name] if name in given else make(name, one) for name, one in signature.parameters.items()}
 
 
 def random_numbers(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...] = ()) -> np.ndarray[Any, Any]:
-    """Numbers of both signs: integers from -4 to 4, others from -1 to 1, also their imaginary parts."""
+    """Numbers of both signs: integers from -4 to 4; reals, and both parts of complex numbers, from -1 to 1."""
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5

@@ -1,4 +1,4 @@
-"""Signatures: the parameters of a function of any language, and the arguments of a call as its parameters take them."""
+"""Signatures: the parameters of a function of any language, and the arguments of a call bound to them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Taken: TypeAlias = tuple[Sequence[Any], Any]
 class BoundArgument(NamedTuple, Generic[P]):
     """A parameter with its argument.
 
-    :ivar name: as errors show it.
-    :ivar given: what the caller passed.
-    :ivar arrays: the arrays that hold its memory; none of a number.
-    :ivar value: what the program computes with, or where its elements lie.
+    :ivar name: the name in errors.
+    :ivar given: the argument as the caller passed it.
+    :ivar arrays: the arrays that hold its memory; empty for a number.
+    :ivar value: what the program computes with, or where the elements lie.
     """
 
     parameter: P
@@ -39,10 +39,10 @@ class Signature(Generic[P]):
     :ivar function: its name in errors.
     :ivar parameters: by the names of their arguments, in order.
     :ivar written: the names of those that it writes, in order.
-    :ivar results: the names of what it makes; none where it writes parameters instead.
+    :ivar results: the names of the arrays that it returns; empty if it writes parameters instead.
     :ivar sizes: the names of the lengths that the program leaves open.
-    :ivar lengths: names other than those of parameters that may be among the arguments: lengths.
-    :ivar sigil: what stands before names in errors, as in the language.
+    :ivar lengths: the names of lengths that may be passed along with the parameters.
+    :ivar sigil: the prefix of names in errors, as in the language.
     """
 
     function: str
@@ -54,11 +54,11 @@ class Signature(Generic[P]):
     sigil: str = "%"
 
     def bind(self, arguments: Mapping[str, Any], take: Callable[[str, P, Any], Taken]) -> list[BoundArgument[P]]:
-        """The arguments in order of the parameters.
+        """The arguments in the order of the parameters.
 
-        :param take: what a parameter takes, by its name in errors, itself and its argument; raises what does not fit.
-        :raises ValidationError: if a name is missing or unknown, arrays are of two libraries, or what is written cannot be
-            or shares memory.
+        :param take: checks and converts an argument, given the name in errors, the parameter and the argument.
+        :raises ValidationError: if a name is missing or unknown, arrays are of two libraries, or an array that is written
+            is read-only or shares memory.
         """
         if arguments.keys() != self.parameters.keys():
             self.check_names(arguments)
@@ -73,7 +73,7 @@ class Signature(Generic[P]):
         return bound
 
     def check_names(self, arguments: Iterable[str], *, complete: bool = True) -> None:
-        """Check that arguments have names of parameters, and that each parameter has one if they are `complete`.
+        """Check that arguments have the names of parameters and, if `complete`, that each parameter has an argument.
 
         :raises ValidationError: naming the first that is missing or unknown.
         """
@@ -87,9 +87,9 @@ class Signature(Generic[P]):
             raise ValidationError(f"{self.function} has no parameter {self.sigil}{strange[0]}; its parameters are {known}")
 
     def check_sizes(self, sizes: Iterable[str]) -> None:
-        """Check that lengths are given of what the program leaves open.
+        """Check that `sizes` names only lengths that the program leaves open.
 
-        :raises ValidationError: naming the first of something else.
+        :raises ValidationError: naming the first other name.
         """
         if strange := [name for name in sizes if name not in self.sizes]:
             raise ValidationError(
@@ -97,10 +97,10 @@ class Signature(Generic[P]):
             )
 
     def written_among(self, arguments: Mapping[str, Any]) -> Any:
-        """What a call gives back: the arguments that are written, one of them or a tuple."""
+        """The arguments that are written, which a call returns: one of them, or a tuple."""
         return one_or_all([arguments[name] for name in self.written])
 
 
 def one_or_all(found: Sequence[Any]) -> Any:
-    """What a call returns of what it has: the only thing, or a tuple."""
+    """The only item, or a tuple of all of them."""
     return found[0] if len(found) == 1 else tuple(found)

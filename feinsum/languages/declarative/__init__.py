@@ -38,7 +38,7 @@ def read(source: SourceText, strict: bool) -> tuple[tuple[DeclarativeFunction, .
 
 
 def signature(function: DeclarativeFunction) -> Signature[Declaration]:
-    """What a program takes and makes."""
+    """The parameters and results of a program."""
     from feinsum.languages.declarative.interpreting.arguments import signature as found
 
     return found(function)

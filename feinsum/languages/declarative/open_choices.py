@@ -10,7 +10,7 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.syntax import DeclarativeFunction
 
 _MOST: Final = 256
-"""Of a tuned number, up to which powers of two and divisors of its length are tried; and the length itself."""
+"""The largest tuned number that is tried: powers of two and divisors of the length up to it; and the length itself."""
 _DEFAULT: Final = 16
 """The largest number that is taken without a choice."""
 
@@ -35,7 +35,7 @@ class OpenChoice:
 
 
 def choices_of(function: DeclarativeFunction) -> tuple[OpenChoice, ...]:
-    """All that a program leaves open, in order of the text."""
+    """All choices that a program leaves open, in the order of the text."""
     named = {id(n.value): n.name for n in syntax.walk_nodes(function.body) if isinstance(n, syntax.Let)}
     return tuple(_open_choices(function, named))
 
@@ -52,12 +52,12 @@ def _open_choices(function: DeclarativeFunction, named: Mapping[int, str]) -> It
 
 
 def key_of(node: syntax.Alternative) -> str:
-    """By which the unfolding knows an alternative."""
+    """The key by which the unfolding knows an alternative."""
     return f"alternative {node.span.start}"
 
 
 def default_number(length: int) -> int:
-    """The tuned number of a length that nobody chose: the largest power of two up to both 16 and the length.
+    """The default of a tuned number, by its length: the largest power of two up to both 16 and the length.
 
     >>> default_number(5), default_number(1000)
     (4, 16)

@@ -46,7 +46,7 @@ MARK: Final = "p1|"
 """The prefix of the keys of programs."""
 SPACE: Final = "program"
 VERSION: Final = 1
-"""Of the kernels that programs become; raised whenever these change, so that older records say nothing any more."""
+"""The version of the kernels of programs; raised whenever these change, so that older records are ignored."""
 _LINE: Final = "\\n"
 """A new line in a key, which is printable."""
 _INTERPRETED: Final = 20_000_000
@@ -285,7 +285,7 @@ class ProgramCase(Case):
         super().__init__(device.queue, typed, results, {}, "even")
 
     def another(self) -> ProgramCase:
-        """The same with other numbers."""
+        """The same arguments with other numbers."""
         return ProgramCase(self._subject, self._device, self._seed + 1)
 
     @cached_property

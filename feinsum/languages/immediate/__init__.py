@@ -40,7 +40,7 @@ def read(source: SourceText, strict: bool) -> tuple[tuple[ImmediateFunction, ...
 
 
 def signature(function: ImmediateFunction) -> Signature[ImmediateParameter]:
-    """What a function takes."""
+    """The parameters of a function."""
     from feinsum.languages.immediate.arguments import signature as found
 
     return found(function)

@@ -25,11 +25,12 @@ from feinsum.languages.immediate.syntax import (
 from feinsum.languages.immediate.types import ImmediateMemref, ImmediateScalar, MemrefGroup
 
 BoundParameter: TypeAlias = BoundArgument[ImmediateParameter]
-"""The value is an array, a number, or the items of a group: an array with one more axis in front, or a list of arrays."""
+"""A parameter with its argument.  The value is an array, a number, or the items of a group: an array with one more axis in
+front, or a list of arrays."""
 
 
 def signature(function: ImmediateFunction) -> Signature[ImmediateParameter]:
-    """What a function takes."""
+    """The parameters of a function."""
     parameters = {p.name.text: p for p in function.parameters}
     origin = {name: name for name in parameters}
     for instruction in function.walk():
@@ -62,7 +63,7 @@ def _take(name: str, parameter: ImmediateParameter, argument: Any) -> Taken:
     assert isinstance(type_, ImmediateScalar)
     number = take_number(name, type_, argument, type_.dtype).item()
     if not type_.holds(number):
-        raise ValidationError(f"{name} is {type_}, and its argument {argument!r} is no value of this type")
+        raise ValidationError(f"{name} is {type_}, but its argument {argument!r} is no value of this type")
     return (), int(number) if type_.is_integer else float(number)
 
 

@@ -73,7 +73,7 @@ class TensorTerm:
         )
 
     def renamed(self, letters: Mapping[str, str]) -> TensorTerm:
-        """The same in other letters."""
+        """The same term in other letters."""
         return replace(
             self, entries=tuple(replace(e, letter=letters[e.letter]) if isinstance(e, Range) else e for e in self.entries)
         )
@@ -91,7 +91,7 @@ class Wish:
     mark: Mark
 
     def renamed(self, letters: Mapping[str, str]) -> Wish:
-        """The same in other letters of the einsum."""
+        """The same wish in other letters of the einsum."""
         return replace(self, letters="".join(letters[x] for x in self.letters))
 
 
@@ -128,7 +128,7 @@ class PlannedContraction:
 
 @dataclass(frozen=True, eq=False)
 class HostLoop:
-    """Units that are repeated by the host, for each value of a variable."""
+    """A loop that the host executes: it repeats units for each value of a variable."""
 
     variable: IntegerVariable
     body: tuple[Unit, ...]
@@ -148,7 +148,7 @@ class FunctionPlan:
     is_batched: bool
 
     def contractions(self) -> Iterator[PlannedContraction]:
-        """Those in loops once."""
+        """The contractions; one in a loop comes once."""
         return walk_units(self.units)
 
 

@@ -18,13 +18,13 @@ from feinsum.languages.immediate.syntax import ImmediateName
 from feinsum.languages.immediate.views import ImmediateView, IntegerVariable, Root
 
 _MOST_TRIPS: Final = 256
-"""Of nested loops together."""
+"""The most trips of nested loops together."""
 _MOST_ELEMENTS: Final = 1 << 20
-"""Of an alloca."""
+"""The most elements of an alloca whose writes are followed."""
 
 
 def check_initialized(resolved: Resolved, findings: Findings) -> None:
-    """Put into `findings` each read of an alloca that may see what nobody wrote."""
+    """Report to `findings` each read of an alloca that may see memory not written yet."""
     _Follower(findings).follow(resolved.actions, {}, _MOST_TRIPS)
 
 

@@ -17,10 +17,10 @@ MOST_ENUMERATED: Final = 6
 _SLACK: Final = 1.25
 """Operations of a tree on its own over those of the best one, up to which it is looked at."""
 _FEW_TREES: Final = 15
-"""Those of four operands.  Of so few, each is looked at that may be the better one for all outputs together: one tree takes
+"""The number of trees of four operands.  Of so few, each is tried that may be best for all outputs together: a tree takes
 at least its own operations, and the best one at most so many for each output."""
 _MOST_TREES: Final = 64
-"""Of one output."""
+"""The most trees of one output."""
 _MOST_VISITED: Final = 1 << 16
 """Choices that are looked at; then the best so far is taken."""
 

@@ -74,7 +74,7 @@ class IndexMap:
 
     @property
     def terms(self) -> tuple[OperandIndices, ...]:
-        """All of them, the result last."""
+        """The indices of all operands, those of the result last."""
         return (*self.inputs, self.output)
 
     @property

@@ -29,7 +29,7 @@ class Marks:
         return bool(self.fused or self.looped)
 
     def missed(self, found: Marks | None) -> list[str]:
-        """Those of these marks that are not among others, as the language writes them; all if the others are unknown."""
+        """The marks that are not among `found`, as the language writes them; all of them if `found` is None."""
         known = found or Marks()
         groups = [f"({group[::-1]})" for group in self.fused if not any(group in other for other in known.fused)]
         return groups + [f"[{x}]" for x in self.looped if x not in known.looped]

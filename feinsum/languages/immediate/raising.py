@@ -28,7 +28,7 @@ from feinsum.languages.immediate.resolved import Fence
 from feinsum.languages.immediate.views import IntegerVariable, Root
 
 MOST_OPERANDS: Final = 8
-"""Of one einsum: contraction orders of more are searched for too long."""
+"""The most operands of one einsum: with more, the search for contraction orders takes too long."""
 LETTERS: Final = ascii_letters[:-1]
 """Indices of one einsum; the last letter is that of work-items."""
 

@@ -79,7 +79,7 @@ ADVICE: Final = {
 SCHEDULES: Final = {
     "schedule": "Instructions of a schedule take whole tensors once, have alpha = 1 and beta = 0, and compute the einsum.",
 }
-"""Of texts that are taken for schedules."""
+"""The rules of texts that are taken for schedules."""
 
 WAYS_OUT: Final = {
     "float-range": "the greatest number is 1.7976931348623157e+308",
@@ -108,6 +108,6 @@ WAYS_OUT: Final = {
     "lifetime-alloca": "leave it out; the memory of an alloca is freed at the end of its region",
     "lifetime-use": "move `lifetime_stop` behind the last use; one is enough",
 }
-"""What to do where a rule is broken, unless that is told of the very place: `write X`, where X replaces what is wrong."""
+"""The advice where a rule is broken, unless the place has its own: `write X`, where X replaces the wrong text."""
 
 ALL: Final = RULES | LENIENT | ADVICE | SCHEDULES

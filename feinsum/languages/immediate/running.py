@@ -185,7 +185,7 @@ class UnitRunner:
         return stage.kernel(self.request, {INSTANCES: count, **self.request.sizes}, looped)
 
     def _default_order(self, term: TensorTerm) -> tuple[int, ...]:
-        """Items, then the document's first index last: the layout that an alloca has by its type."""
+        """The order of axes that an alloca has by its type: items first, and the document's first index last."""
         first = int(self._has_items(term))
         return (*range(first), *reversed(range(first, first + len(term.letters))))
 

@@ -1,4 +1,4 @@
-"""Attempts: a schedule that somebody wrote as configurations for a tuner to try before all others.
+"""Attempts: a schedule in a text, as configurations that a tuner tries before all others.
 
 A step whose kernel the schedule names has that kernel; another one has the best known kernel that makes of its indices what
 the marks of the step say, or the one that misses the fewest of them.

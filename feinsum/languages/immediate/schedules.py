@@ -4,7 +4,7 @@
     log {ca[e], (db)c to (db)a[e]} 1.0, %A, %B, 0.0, %tmp0
 
 A remark in front of instructions says which space makes the kernel of a step, of which version, by which configuration;
-``; @step`` says that somebody else is to choose.  All instructions up to the next remark are one step.  Without remarks,
+``; @step`` leaves the choice to feinsum.  All instructions up to the next remark are one step.  Without remarks,
 every instruction is one.  Marks say which indices the kernel treats as one, and which it takes one value at a time of.
 
 Arrays of numpy have their last index the fastest, so their indices are in reverse here; a text that has them in the same
@@ -62,7 +62,7 @@ class Schedule:
     """An order of contraction, and the kernel and the marks of each step where these are known.
 
     :ivar steps: in the letters and the order of operands of the einsum.
-    :ivar marks: of each step; none where nobody said any.
+    :ivar marks: the marks of each step; empty if it has none.
     """
 
     steps: ContractionSchedule
@@ -84,7 +84,7 @@ def known_schedule(
 
     A chain has a kernel for each step; a kernel that does everything at once is one step.
 
-    :param profile: of the device that it is for; without it, nobody knows what it makes of the indices.
+    :param profile: that of the device it is for; without it, the marks of its indices are unknown.
     :param sizes: lengths of long axes.
     :raises TransformError, SubscriptError: if it is of a space that is not there, or does not apply.
     """
@@ -105,7 +105,7 @@ def known_schedule(
 
 
 def _known_marks(here: Instance, kernel: KernelRemark) -> Marks:
-    """What a configuration of a space that there is makes of the indices of a step."""
+    """The marks of the indices of a step by a configuration of a known space."""
     found = find_space(kernel.space)
     with Missed(found):
         return marks_of(here, found, kernel.configuration) or Marks()

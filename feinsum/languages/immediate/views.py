@@ -31,7 +31,7 @@ class IntegerVariable:
 
     @property
     def values(self) -> range:
-        """Those of a loop variable, in order."""
+        """The values of a loop variable, in order."""
         assert self.start is not None
         assert self.stop is not None
         return range(self.start, self.stop)
@@ -99,7 +99,7 @@ class ImmediateView:
 
     @property
     def type(self) -> ImmediateMemref:
-        """As the document computes it: integers drop their index, strides stay."""
+        """The type of the view by the document's rules: integers drop their index, strides stay."""
         return ImmediateMemref(self.root.type.element, self.shape, self.strides)
 
     @property
@@ -131,7 +131,7 @@ class ImmediateView:
 
 
 def whole_root(root: Root) -> ImmediateView:
-    """All of a root."""
+    """The view of all of a root."""
     bounds = tuple(Bounds(0, length) for length in root.type.shape)
     return ImmediateView(root, bounds, tuple(range(root.type.order)), root.span)
 

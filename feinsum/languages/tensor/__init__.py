@@ -37,7 +37,7 @@ def read(source: SourceText, strict: bool) -> tuple[tuple[TensorFunction, ...], 
 
 
 def signature(function: TensorFunction) -> Signature[TensorValue]:
-    """What a function takes."""
+    """The parameters of a function."""
     from feinsum.languages.tensor.arguments import signature as found
 
     return found(function)

@@ -17,12 +17,12 @@ from feinsum.languages.tensor.numbers import dtype_of, rounded
 from feinsum.languages.tensor.types import BF16, Boolean, PointerGroup, TensorMemref, TensorScalar
 
 LayOut: TypeAlias = Callable[[TensorValue, TensorMemref, Mapping[str, Any], Any, str], tuple[Any, Any]]
-"""Checks an array of a parameter: the memref that it is to fit, its attributes and its name in errors follow the
-parameter.  Returns the array as the program has it, and where its elements lie."""
+"""A function that checks an array.  It takes the parameter, the memref that the array has to fit, the attributes, the array
+and its name in errors; it returns the array as the program has it, and where its elements lie."""
 
 
 def signature(function: TensorFunction) -> Signature[TensorValue]:
-    """What a function takes."""
+    """The parameters of a function."""
     open_sizes: list[str] = []
     for parameter in function.parameters:
         type_ = parameter.type
@@ -36,7 +36,7 @@ def signature(function: TensorFunction) -> Signature[TensorValue]:
 
 
 def taker(function: TensorFunction, lay_out: LayOut) -> Callable[[str, TensorValue, Any], Taken]:
-    """What :meth:`Signature.bind` needs: numbers are rounded to their types, and each array is laid out.
+    """The function that :meth:`Signature.bind` needs: it rounds numbers to their types, and lays out arrays.
 
     :raises ValidationError, DTypeError, ShapeError: there, if an argument does not fit its type.
     """
@@ -80,7 +80,7 @@ def _check_group(type_: PointerGroup, argument: Any, name: str) -> None:
     if not isinstance(argument, Sequence) or isinstance(argument, str):
         raise ValidationError(f"{name} is a group: pass a list of arrays, each of the shape of {type_.memref}")
     if type_.size not in (None, len(argument)):
-        raise ShapeError(f"{name} is a group of {type_.size}, and its argument a list of {len(argument)}")
+        raise ShapeError(f"{name} is a group of {type_.size}, but its argument is a list of {len(argument)}")
 
 
 def wanted_strides(type_: TensorMemref, shape: Sequence[int], attributes: Mapping[str, Any], name: str) -> tuple[int, ...]:
@@ -99,7 +99,7 @@ def wanted_strides(type_: TensorMemref, shape: Sequence[int], attributes: Mappin
 
 
 def stride_divisors(type_: TensorMemref, attributes: Mapping[str, Any]) -> list[int]:
-    """What a parameter promises to divide the stride of each mode."""
+    """The number that divides the stride of each mode, as the parameter promises."""
     return [*attributes.get("stride_gcd", ()), *[1] * type_.order][: type_.order]
 
 

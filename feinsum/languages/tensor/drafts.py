@@ -1,4 +1,4 @@
-"""Drafts: what the parser makes of an instruction, with names that nobody has looked up yet."""
+"""Drafts: what the parser makes of an instruction, with names not looked up yet."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ WORDS: Final = {
     "USE": "'matrix_a', 'matrix_b' or 'matrix_acc'",
     "ATTRIBUTE": "the name of an attribute",
 }
-"""What messages call the terminals that are patterns."""
+"""The words by which messages call the terminals that are patterns."""
 
 INSTRUCTION_STARTS: Final = frozenset({"LINEAR", "COMPUTE", "BUILTIN", "LOAD", "STORE"})
 """Patterns with which only instructions begin; messages call them so."""

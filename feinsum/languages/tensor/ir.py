@@ -20,14 +20,14 @@ from feinsum.languages.source import Span
 from feinsum.languages.tensor.types import Type
 
 Kind: TypeAlias = Literal["collective", "spmd", "mixed"]
-"""Who executes an instruction or a region: the work-group together, each work-item, or who executes what encloses it."""
+"""The executor of an instruction or a region: the work-group together, each work-item, or that of the enclosing region."""
 
 _NOWHERE = Span(0, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorValue:
-    """What a name stands for: a parameter, a loop variable or a result; `name` is without its ``%``."""
+    """The value of a name: a parameter, a loop variable or a result; `name` is without its ``%``."""
 
     name: str
     type: Type
@@ -85,7 +85,7 @@ class TensorFunction:
     span: Span = _NOWHERE
 
     def structure(self) -> tuple[object, ...]:
-        """All but places: equal for functions that are spelled alike."""
+        """The structure without places in the text: equal for functions that are spelled alike."""
         return (
             self.name,
             *(

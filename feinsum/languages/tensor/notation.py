@@ -25,7 +25,7 @@ from feinsum.languages.tensor.types import (
 Constant: TypeAlias = bool | int | float | complex
 
 MOST_NESTED: Final = 64
-"""Regions and attributes are not nested deeper, so that whoever walks through them need not fear for the stack."""
+"""The deepest nesting of regions and attributes, which bounds the recursion depth."""
 _LONGEST_INTEGER: Final = 20
 """Characters of the longest integer in range; Python refuses to read those of thousands."""
 

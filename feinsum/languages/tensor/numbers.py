@@ -68,7 +68,7 @@ def _rounded_to_bf16(values: Numbers) -> Numbers:
 
 
 def poison(type_: TensorScalar, shape: tuple[int, ...]) -> Numbers:
-    """What memory holds before it is written: NaN, or for integers bits that nobody expects."""
+    """The content of memory before it is written: NaN, or an unlikely pattern of bits for integers."""
     dtype = dtype_of(type_)
     if type_.is_integer:
         return np.full(shape, np.frombuffer(b"\xa5" * dtype.itemsize, dtype)[0], dtype)
@@ -88,7 +88,7 @@ def _divided_values(a: Numbers, b: Numbers) -> Numbers:
 
 
 def _remainder(a: Numbers, b: Numbers) -> Numbers:
-    """What is left of a division without fraction; it has the sign of `a`."""
+    """The remainder of a division without fraction; it has the sign of `a`."""
     if a.dtype.kind == "i":
         return np.asarray((a - _quotient(a, b) * b).astype(a.dtype))
     return np.fmod(a, b)

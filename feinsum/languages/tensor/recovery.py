@@ -60,7 +60,7 @@ def _starts_instruction(expected: frozenset[str]) -> bool:
 
 
 def explain_token(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
-    """What stands where it does not belong, and what would."""
+    """The message that names the unexpected token and the expected ones."""
     token, expected = error.token, error.expected
     if elsewhere := as_elsewhere(tokens, error.index, "';'")[0]:
         return elsewhere
@@ -80,7 +80,7 @@ def _or(words: Sequence[str]) -> str:
 
 
 def slip_hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
-    """What the usual slips have in common with this one."""
+    """The hints for usual slips that this one resembles."""
     token, expected = error.token, error.expected
     previous = tokens[error.index - 1] if error.index else token
     hint = ""

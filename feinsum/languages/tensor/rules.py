@@ -98,7 +98,7 @@ RULES: Final = {
     "run-view": "Sizes of modes that are expanded or fused fit as the program runs.",
     "run-loop": "The step of a loop is positive.",
 }  # fmt: skip
-"""What is wrong wherever it is not kept."""
+"""The rules whose violation is an error."""
 
 LENIENT: Final = {
     "lenient-builtin": "Builtins are written with ``builtin.`` in front.",
@@ -122,6 +122,6 @@ ADVICE: Final = {
     "barrier-varying": "A barrier is met by all work-items, so it does not depend on values that differ between them.",
     "uniform": "What cooperative instructions and broadcasts need to be uniform does not differ between work-items.",
 }
-"""What is allowed and probably not meant."""
+"""The rules whose violation is a warning: allowed, but probably not meant."""
 
 ALL: Final = RULES | LENIENT | ADVICE

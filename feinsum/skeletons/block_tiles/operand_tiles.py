@@ -42,7 +42,7 @@ class Dealing:
         return -(-self.total // self.frame.plan.work_items)
 
     def coordinates(self, number: Any) -> tuple[Any, Any, Any]:
-        """Item of the batch, row or column, and depth in the tile of a work-item's move `number`."""
+        """The item of the batch, row or column, and depth in the tile that a work-item's move `number` goes to."""
         plan, own = self.frame.plan, self.frame.workers.item
         lengths = (plan.depth, plan.extents[self.side])
         quick, slow = lengths if plan.along_sums[self.side] else lengths[::-1]

@@ -32,7 +32,7 @@ class TileProducts:
     cleared: str
 
     def multiply(self) -> str:
-        """All tiles; the id of the last instruction."""
+        """Multiply all tiles; returns the id of the last instruction."""
         return self._asynchronously() if self.frame.plan.pipeline.asynchronous else self._through_registers()
 
     def _through_registers(self) -> str:

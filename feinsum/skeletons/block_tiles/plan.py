@@ -179,7 +179,7 @@ class BlockTiles:
 
     @property
     def items(self) -> int:
-        """Items of the batch in a block."""
+        """The items of the batch in a block."""
         return self.block_tile.warps[0]
 
     @cached_property

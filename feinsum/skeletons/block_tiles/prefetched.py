@@ -41,7 +41,7 @@ class PrefetchedFragments:
     unit: MatrixUnit
 
     def multiply(self, started: Sequence[str], ahead: int) -> str:
-        """All tiles, of which the first `ahead` are on their way when the instructions `started` are done; the last id."""
+        """Multiply all tiles, of which the instructions `started` load the first `ahead`; returns the last id."""
         frame, draft, tiles = self.frame, self.frame.draft, self.frame.tiles
         step, tile, sums = Variable(tiles.step), tiles.tile, self.sums
         inside = frame.inside | {tiles.step}

@@ -80,10 +80,10 @@ class ResultPlaces:
 
 @dataclass(frozen=True)
 class FetchedContent:
-    """What stands in the output at the places of results.
+    """The present content of the output at the places of results.
 
     :ivar array: the private array that holds it.
-    :ivar together: the loops of :data:`LOOPS` by which that is indexed; those that are not are around loads and stores.
+    :ivar together: the loops of :data:`LOOPS` that index the array; the others are around loads and stores.
     :ivar loaded: the instruction that loads it.
     """
 
@@ -92,7 +92,7 @@ class FetchedContent:
     loaded: str
 
     def of(self, loops: Mapping[str, str]) -> Any:
-        """What stands there for the result that loops stand for."""
+        """The content at the place of the result that `loops` select."""
         return self.array[tuple(Variable(loops[loop]) for loop in self.together)]
 
 

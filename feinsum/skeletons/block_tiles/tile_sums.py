@@ -1,7 +1,7 @@
-"""What the products of a tile are added to: the results of a work-item, or sums of the tile that go to these at its end.
+"""The target of a tile's products: the results of a work-item, or sums of the tile that are added to these at its end.
 
-The unit for tf32 rounds sums towards zero.  Over a few steps that is little, and the ordinary adder, which rounds
-correctly, is told one sum of a tile in place of one of each step::
+The unit for tf32 rounds sums towards zero.  Over a few steps the loss is small, and the ordinary adder, which rounds
+correctly, adds one sum of a tile in place of one of each step::
 
     for tile:
         sum = 0

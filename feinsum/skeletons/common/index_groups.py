@@ -71,7 +71,7 @@ class IndexGroup:
 
     @property
     def digits(self) -> tuple[IndexDigit, ...]:
-        """All digits."""
+        """All digits, the inner ones first."""
         return self.inner + self.outer
 
     def decode(self, number: Any, digits: tuple[IndexDigit, ...] | None = None) -> dict[str, Any]:

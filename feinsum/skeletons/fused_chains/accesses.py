@@ -48,7 +48,7 @@ class GlobalAccess:
     stores: bool = False
 
     def places(self) -> Places:
-        """What the work-items of some sub-groups move at a time."""
+        """The places of the elements that the work-items of some sub-groups move at a time."""
         digits = self.sharing.digits if isinstance(self.sharing, MatrixSharing) else self.sharing
         items = np.arange(SUB_GROUP * min(_SAMPLED, -(-digits.total // SUB_GROUP)))
         if isinstance(self.sharing, MatrixSharing):

@@ -23,7 +23,7 @@ from feinsum.skeletons.fused_chains.events import LocalArray
 from feinsum.skeletons.fused_chains.plan import FusedChain
 
 FETCHED_BYTES = 256
-"""Of what stands in the output, that a work-item loads at a time before it stores; chosen by hand."""
+"""The bytes of the output's content that a work-item loads at a time before it stores; chosen by hand."""
 
 
 class GroupKernel:

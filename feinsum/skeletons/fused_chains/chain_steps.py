@@ -158,7 +158,7 @@ class MatrixSharing:
 
     @property
     def copy(self) -> Digits:
-        """Of the places of B in local memory, in the order in which lanes read it."""
+        """The digits of the places of B in local memory, in the order in which lanes read it."""
         width = fragment_unit(self.unit).k // DEPTH
         counts = (*self.batch.counts, self.blocks, self.steps * width, SUB_GROUP)
         return Digits((*self.batch.letters, "block", "step", "lane"), counts)

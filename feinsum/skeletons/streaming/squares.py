@@ -25,8 +25,8 @@ _LANE, _ACROSS = "_lane_of_square", "_across_square"
 
 
 def parts_across(body: StreamBody, strips: LoopStrips) -> Sequence[LoopStrips | None]:
-    """Whole strips of the index along the rows of operands that are turned round, and the remainder; None for all of them
-    where nothing is."""
+    """Whole strips of the index along the rows of transposed operands, and the remainder; one None for all strips if no
+    operand is transposed."""
     letter, width = body.plan.square, body.plan.width
     if not letter or not strips.whole:
         return [None]

@@ -92,7 +92,7 @@ def _write_kernel(body: StreamBody) -> lp.LoopKernel:
 
 
 def _row_writer(plan: Stream) -> Callable[[StreamBody, int], list[str]]:
-    """What writes the instructions of a row of an einsum."""
+    """The function that writes the instructions of a row of an einsum."""
     if not plan.summed:
         return _copy_strips
     if plan.grid:

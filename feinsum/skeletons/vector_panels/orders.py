@@ -60,7 +60,7 @@ class PanelOrder:
 
     @property
     def text(self) -> str:
-        """This order as configurations have it: a word for each step, a digit or letter for each of its operands."""
+        """The order in the notation of configurations: a word for each step, a digit or letter for each of its operands."""
         return " ".join("".join(_POSITIONS[position] for position in step) for step in self.steps)
 
     def readers(self, n: int) -> list[int | None]:

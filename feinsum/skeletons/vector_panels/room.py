@@ -9,7 +9,8 @@ _MOST_VECTORS_IN_ROW = 8
 PANEL_SHARES = (4, 32, 0)
 """The share of a core's cache for the copies of a work-group, as its reciprocal; 0: it copies nothing."""
 _MANY_REGISTERS = 32
-"""Those of AVX-512, which broadcasts as it loads, and of NEON, which multiplies by a lane; AVX2 has 16 and does neither."""
+"""The registers of AVX-512, which broadcasts as it loads, and of NEON, which multiplies by a lane; AVX2, with 16, does
+neither."""
 _MOST_SUMMED = 1.1
 """Vectors of all tiles of a row, for each of the row; chosen by hand."""
 _ACCUMULATORS = (6, 5, 4, 3)

@@ -78,7 +78,7 @@ class MatchedProducts:
         return others, tuple(fixed_length(self.kernel, iname) for iname in others)
 
     def inner_loops(self, output: int) -> dict[str, int]:
-        """Those whose indices come behind n in the output, with their lengths: parts of its rows, if n comes behind m."""
+        """The loops whose indices come behind n in the output, and their lengths: parts of its rows if n is behind m."""
         before, _, behind = self.match.einsum.indexing.output.partition(self.m + self.n)
         if len(before) + len(behind) + 2 > len(self.match.einsum.indexing.output):
             return {}

@@ -141,7 +141,7 @@ class TileParts:
     def multiply_by_blocks(
         self, turn: TurnLoop, number: int, outputs: Sequence[int], loads: Loads, after: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """All columns of a tile: products by blocks of columns, and the results made of them; the last ids."""
+        """Compute all columns of a tile: products by blocks of columns, and results of them; returns the last ids."""
         loaded = loads.load(number, after)
         draft, part, p = self.loops.draft, self.loops.part, turn.products[number]
         block = draft.fresh("block")
@@ -159,7 +159,7 @@ class TileParts:
     def multiply_by_slices(
         self, turn: TurnLoop, number: int, outputs: Sequence[int], loads: Loads, after: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """All columns of a tile: their products slice by slice of the sum, and the results made of them."""
+        """Compute all columns of a tile: products slice by slice of the sum, and results of them; returns the last ids."""
         draft, p = self.loops.draft, turn.products[number]
         slice_ = draft.fresh("slice")
         draft.domain("", [slice_], f"0 <= {slice_} < {self.loops.plan.k_slices}")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from feinsum.devices.profile import DeviceProfile
 
 INSTRUCTIONS = {SHFL_SYNC.name: (7, 0), CP_ASYNC.name: (8, 0), **{unit.name: unit.since for unit in HALF_UNITS}}
-"""What profiles list among the instructions, and the compute capability that brought it."""
+"""The instructions that profiles list, and the compute capability that introduced each."""
 
 
 class Nvidia:

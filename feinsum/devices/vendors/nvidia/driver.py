@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of a device beyond the questions of OpenCL, and CUDA's of its cache."""
+"""Facts about a device that OpenCL has no query for: from NVIDIA's OpenCL driver, and from CUDA's about its cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 _L2_CACHE_SIZE = 38
 _REGISTERS_PER_WORK_ITEM = 255
-"""Of every compute capability from 3.5 on; the instruction set has eight bits for a register."""
+"""The most registers of a work-item, from compute capability 3.5 on: the instruction set has eight bits for a register."""
 
 
 def _ask(device: cl.Device, question: str) -> Any:
-    """The answer of the driver, None of devices of others."""
+    """The driver's answer; None for devices of other makers."""
     import pyopencl as cl
 
     with suppress(cl.Error, AttributeError):
@@ -25,7 +25,7 @@ def _ask(device: cl.Device, question: str) -> Any:
 
 
 def compute_capability(device: cl.Device) -> tuple[int, int] | None:
-    """Major and minor number; None of devices of others."""
+    """Major and minor number; None for devices of other makers."""
     capability = (_ask(device, "compute_capability_major_nv"), _ask(device, "compute_capability_minor_nv"))
     return None if None in capability else capability
 
@@ -47,7 +47,7 @@ def facts(device: cl.Device) -> Mapping[str, Any]:
 
 
 def _second_level_bytes(name: str) -> int:
-    """The second-level cache of the CUDA device called `name`, of which OpenCL reports the first; 0 if there is none."""
+    """The bytes of the second-level cache of the CUDA device `name`, as OpenCL reports the first level; 0 if unknown."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -11,7 +11,7 @@ _WIDEST_BYTES, _LANES = 16, 32
 
 
 def _copy(size: int, to: str, begin: str, there: str) -> str:
-    # Whole sectors pass by the first level of cache; smaller pieces, of which several make a sector, do not.
+    # Whole sectors bypass the first-level cache; smaller pieces, of which several make a sector, do not.
     cache = "cg" if size == _WIDEST_BYTES else "ca"
     # A __local pointer is an address of the shared window already; converting it with cvta would be wrong.
     return (
@@ -32,7 +32,7 @@ CP_ASYNC = AsyncCopies(
 
 
 def _functions(kind: str) -> dict[str, str]:
-    """Those that exchange values of 32 and of 64 bits."""
+    """The functions that exchange values of 32 and of 64 bits, by name."""
     return {
         f"shfl_{kind}_32": f"""
 uint shfl_{kind}_32(uint x, uint by, uint limits)
@@ -52,7 +52,7 @@ ulong shfl_{kind}_64(ulong x, uint by, uint limits)
 
 
 def _call(kind: str, lanes: int, bits: int, value: str, by: str) -> str:
-    # The last operand: the mask of a segment, and the last lane of one, or of shfl.up the first.
+    # The last operand: the mask of a segment, and its last lane, or its first for shfl.up.
     limits = ((_LANES - lanes) << 8) | (0 if kind == "up" else _LANES - 1)
     return f"shfl_{kind}_{bits}({value}, (uint)({by}), {limits}u)"
 

@@ -47,7 +47,7 @@ class Mma(MatrixUnit):
     """One shape of ``mma.sync``, for float64.
 
     :ivar instruction: the name of the instruction in PTX.
-    :ivar since: the compute capability that brought it.
+    :ivar since: the compute capability that introduced it.
     """
 
     instruction: str = ""
@@ -62,11 +62,11 @@ class Mma(MatrixUnit):
         return f"feinsum_mma_m{self.m}n{self.n}k{self.k}"
 
     def _cut(self, terms: int) -> float:
-        """What units for float32 cut off, and the sums of their steps: see :meth:`SplitMma.error`."""
+        """The error by what units for float32 cut off the products and sums of their steps: see :meth:`SplitMma.error`."""
         return min(terms, self.k) / 2 + 2 + -(-terms // self.k)
 
     def _assembly(self, accumulated: str, d: str, operand: str, a: Sequence[str], b: Sequence[str]) -> str:
-        """The statement for registers of such constraints, `a` and `b` as expressions."""
+        """The statement for registers with these constraints; `a` and `b` are expressions."""
         nd = self.d.length
         slots = [f"%{k}" for k in range(nd + len(a) + len(b))]
         groups = (slots[:nd], slots[nd : nd + len(a)], slots[nd + len(a) :], slots[:nd])
@@ -77,7 +77,7 @@ class Mma(MatrixUnit):
 
 
 class SplitMma(Mma):
-    """The same for tf32, of 11 significant bits, which multiplies float32 by numbers that are split in two.
+    """A unit for tf32, of 11 significant bits; it multiplies numbers of float32 that are split in two.
 
     With ``a = a' + a"``, a' the first 11 bits, rounded in A and cut in B, ``A" B' + A' B" + A' B'`` is added: H. Ootomo and
     R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak
@@ -176,7 +176,7 @@ class SplitMma(Mma):
 
 
 class PackedMma(Mma):
-    """The same for numbers of two bytes, which work-items hold in registers of four; sums are of four bytes."""
+    """A unit for numbers of two bytes, which work-items hold in registers of four; sums are of four bytes."""
 
     def called(self, kind: str = "") -> str:
         return f"feinsum_{self.name.partition('-')[0]}_mma_m{self.m}n{self.n}k{self.k}"

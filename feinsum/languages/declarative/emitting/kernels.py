@@ -15,7 +15,7 @@ from feinsum.languages.declarative.lowering.steps import FlatStep
 from feinsum.languages.declarative.lowering.terms import ArrayEquation, Load, TermVariable
 
 _LINE_BYTES: Final = 64
-"""Of a cache, and of the longest vectors."""
+"""The bytes of a cache line, and of the longest vectors."""
 _GROUPS_PER_UNIT: Final = 32
 """Work-groups for each compute unit at most: others take several turns."""
 

@@ -151,7 +151,7 @@ class _Tiles:
                 self._elements(fill, fill.body)
 
     def _inequality(self, extent: Extent) -> str:
-        """That a polynomial in indices of the grid and of loops is not negative."""
+        """The condition that a polynomial in indices of the grid and of loops is not negative."""
         known = {v.name: v for v in self._around}
         parts = []
         for monomial, coefficient in extent.terms:

@@ -1,4 +1,4 @@
-"""Arguments: parameters get their values, and lengths and type variables those of the arrays that come first."""
+"""Arguments: parameters get their values; lengths and type variables get those of the first arrays that tell them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from feinsum.languages.program import Program
 
 
 def signature(function: DeclarativeFunction) -> Signature[Declaration]:
-    """What a program takes and makes."""
+    """The parameters and results of a program."""
     parameters = {p.name: p for p in function.parameters}
     integers = [n for n, p in parameters.items() if isinstance(p.type, syntax.ScalarType) and p.type.name == "int"]
     lengths = tuple(sorted(length_names(function) - parameters.keys()))
@@ -39,7 +39,7 @@ def length_names(function: DeclarativeFunction) -> set[str]:
 def bind_arguments(
     machine: ExpressionInterpreter, function: DeclarativeFunction, arguments: Mapping[str, Any]
 ) -> list[BoundArgument[Declaration]]:
-    """Give parameters their values, and lengths theirs.
+    """Give parameters and lengths their values.
 
     :raises ValidationError, ShapeError, DTypeError: if an argument is missing or does not fit.
     """
@@ -50,7 +50,7 @@ def bind_arguments(
         )
     bound = own.bind(arguments, partial(_take, machine))
     if unknown := [name for name in own.lengths if name not in machine.names]:
-        raise ValidationError(f"no argument says what {', '.join(unknown)} is; give it by name")
+        raise ValidationError(f"no argument determines {', '.join(unknown)}; give it by name")
     for one in bound:
         for array in one.arrays:
             for axis, (extent, length) in enumerate(zip(one.parameter.type.extents, array.shape, strict=True)):  # type: ignore[union-attr]
@@ -61,7 +61,7 @@ def bind_arguments(
 
 
 def _take(machine: ExpressionInterpreter, name: str, parameter: Declaration, argument: Any) -> Taken:
-    """Take an argument, and learn lengths and types from it."""
+    """Take an argument, and note the lengths and types that follow from it."""
     type_, shown = parameter.type, f"argument {name!r}"
     if isinstance(type_, syntax.FunctionType):
         if not isinstance(argument, Program) and not callable(argument):
@@ -93,7 +93,7 @@ def _take(machine: ExpressionInterpreter, name: str, parameter: Declaration, arg
 
 
 def _wanted(machine: ExpressionInterpreter, word: str, dtype: Any) -> Any:
-    """The type that a word stands for; the first argument of a type variable says which."""
+    """The type that a word stands for; for a type variable, that of its first argument."""
     return SCALARS.get(word) or machine.names.setdefault(f"dtype {word}", dtype)
 
 

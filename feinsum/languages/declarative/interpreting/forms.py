@@ -17,7 +17,7 @@ from feinsum.languages.declarative.open_choices import default_number
 from feinsum.languages.declarative.syntax import DeclarativeCall, FormCall, SyntaxNode
 
 _MOST_ROUNDS: Final = 1_000_000
-"""Of a `while`; one that takes more is taken not to end."""
+"""The most rounds of a `while`; one that takes more is assumed not to end."""
 _RELATIVE: Final = {4: 1e-3, 8: 1e-9}
 """The largest relative difference of an alternative's ways, by bytes of their type: their sums may run in other orders."""
 

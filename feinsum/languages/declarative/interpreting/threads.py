@@ -42,7 +42,7 @@ class Storage:
         self.forget()
 
     def forget(self) -> None:
-        """All threads have met."""
+        """Forget who read and wrote what, as all threads have met."""
         self.writer = np.full(self.data.shape, _NOBODY)
         self.reader = np.full(self.data.shape, _NOBODY)
         self.places = np.full((2, *self.data.shape), _NOBODY)
@@ -93,7 +93,7 @@ class ThreadInterpreter(FormInterpreter):
         return Storage(np.zeros(shape, dtype), len(lead), shared, np.zeros(shape, np.bool_))
 
     def sync(self) -> None:
-        """All threads meet."""
+        """Let all threads meet."""
         for store in self.names.values():
             if isinstance(store, Storage):
                 store.forget()

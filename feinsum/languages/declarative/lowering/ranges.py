@@ -99,11 +99,11 @@ def _of_operation(function: str, parts: Sequence[tuple[int, int] | None]) -> tup
 
 @dataclass
 class Facts:
-    """What is known of integers at a place, by inequalities.
+    """The facts known about integers at a place, as inequalities.
 
-    :ivar unstable: arrays that change between two reads, so that what a guard read says nothing of the next read.
+    :ivar unstable: arrays that change between two reads, so that a guard's read says nothing of the next read.
     :ivar ranges: names of indices and other integers, and how many values each may have from 0 on.
-    :ivar conditions: what is not negative.
+    :ivar conditions: the polynomials that are not negative.
     """
 
     unstable: frozenset[str] = frozenset()

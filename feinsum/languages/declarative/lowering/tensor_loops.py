@@ -54,7 +54,7 @@ class LoopScope:
         return frozenset(v for one in self.body for v in free(one))
 
     def rounds(self, names: Mapping[str, str]) -> Iterator[dict[str, str]]:
-        """What the arrays of states are called in each round, given what others are called around the loop.
+        """The names of the arrays of states in each round, given the names of others around the loop.
 
         Two buffers take turns; the last round writes the one of the result.
         """
@@ -83,7 +83,7 @@ def replaced_terms(one: Repeated, values: Mapping[Term, Term]) -> Repeated:
 
 
 def unchanging(scope: LoopScope) -> tuple[list[Repeated], LoopScope]:
-    """What is the same in all rounds, which is made once before the loop, and the loop without it."""
+    """The equations that are the same in all rounds, to be computed once before the loop, and the loop without them."""
     changing = {state.carried for state in scope.states} | set(scope.arrays)
     before: list[Repeated] = []
     inside: list[Repeated] = []

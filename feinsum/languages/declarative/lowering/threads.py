@@ -70,7 +70,7 @@ class RepeatStatement:
 
 @dataclass(frozen=True)
 class GroupBarrier:
-    """All work-items meet."""
+    """A point where all work-items meet."""
 
 
 Statement: TypeAlias = Store | Evaluate | Guard | RepeatStatement | GroupBarrier

@@ -33,7 +33,7 @@ from feinsum.languages.declarative.syntax import FormCall, Let
 from feinsum.languages.declarative.types import ANY_INT, promote
 
 _MOST_ELEMENTS: Final = 1 << 16
-"""Of a tile."""
+"""The most elements of a tile."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def flattened_stages(stages: Sequence[Stage]) -> Iterator[Stage]:
 
 
 def terms_of(scope: TileScope) -> Iterator[tuple[Term, tuple[TermVariable, ...]]]:
-    """All terms of a scope, and the variables of the element that each is of."""
+    """All terms of a scope, each with the variables of its element."""
     for stage in flattened_stages(scope.stages):
         if isinstance(stage, Rounds):
             yield stage.first, stage.variables

@@ -99,7 +99,7 @@ class UnfoldingBase(ABC):
 
     @contextmanager
     def where(self, condition: Term, wanted: bool) -> Iterator[None]:
-        """What is evaluated where a condition holds, or does not."""
+        """A context for evaluation where a condition holds, or does not."""
         self.held.append((condition, wanted))
         try:
             yield

@@ -302,7 +302,7 @@ def _call_kind(arguments: Mapping[str, Any]) -> Any:
 
 
 def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """What the kernel takes if a program is that of an einsum of its arguments, and nothing else."""
+    """The operands of the kernel, if a program is one einsum of its arguments and nothing else; otherwise None."""
     if len(made.steps) != 1 or not isinstance(made.steps[0], EinsumStep):
         return None
     operands: Mapping[str, str] = made.actions[0][1].operands

@@ -1,4 +1,4 @@
-"""What a program is made for: lengths and types of the arrays that it is called with, numbers and functions."""
+"""Contents of a call: the lengths and types of arrays, the numbers and the functions that a program is built for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from feinsum.languages.source import SourceText
 
 @dataclass(frozen=True)
 class Contents:
-    """What a program is made for: lengths and types of arrays, values of numbers, functions."""
+    """The facts about arguments that a program is built for: lengths and types of arrays, values of numbers, functions."""
 
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     lengths: tuple[tuple[str, int], ...]
@@ -30,7 +30,7 @@ class Contents:
 def examine_arguments(
     function: DeclarativeFunction, source: SourceText, arguments: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Contents]:
-    """The arrays among the arguments, and what the program is to be made for.
+    """The arrays among the arguments, and the facts that the program is to be built for.
 
     :raises ValidationError, ShapeError, DTypeError: if an argument is missing or does not fit.
     """

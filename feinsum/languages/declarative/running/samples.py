@@ -36,7 +36,7 @@ def declarative_samples(
 
 
 def shape_arguments(function: DeclarativeFunction, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The same where only shapes and types matter: the elements of an array are one zero in memory."""
+    """Arguments where only shapes and types matter: all elements of an array are one zero in memory."""
     rng = np.random.default_rng(0)
 
     def filled(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -177,7 +177,7 @@ class Context:
         self.values[value] = self.declare(f"{c_type_of(value.type)} const", value.name, expression)
 
     def assign_if_taking_part(self, value: TensorValue, expression: str) -> None:
-        """The same where only those who take part may evaluate the expression; 0 for the others."""
+        """Assign where only work-items that take part may evaluate the expression; others get 0."""
         assert isinstance(value.type, (TensorScalar, Boolean))
         if self.mask is None:
             self.assign(value, expression)
@@ -231,7 +231,7 @@ class Context:
         return name
 
     def barrier(self, global_: bool = False, local: bool = True) -> None:
-        """A barrier, unless there is nobody to wait for."""
+        """A barrier, unless there is no other work-item to wait for."""
         if self.target.is_alone:
             return
         global_ = global_ or (local and self.alloca_space == "global")

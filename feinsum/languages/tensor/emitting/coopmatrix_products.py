@@ -70,7 +70,7 @@ def _round_and_cast(context: Context, result: TensorValue, total: Matrix) -> Non
 
 
 def _with_width(context: Context, source: Matrix, width: int) -> Matrix:
-    """The same matrix in other vectors."""
+    """The same matrix in vectors of another width."""
     pieces = -(-source.type.rows // width)
     made = Matrix(context.fresh("a"), source.type, width, pieces, source.replicated, source.step)
 

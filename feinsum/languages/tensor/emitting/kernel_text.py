@@ -84,7 +84,7 @@ class Emitted:
 
 
 MOST_PRIVATE_BYTES: Final = 32 << 10
-"""Of allocas where one work-item computes an instance; larger ones lie in local memory, for stacks of threads are short."""
+"""The most bytes of allocas if one work-item computes an instance; larger ones go to local memory, as stacks are small."""
 
 
 def emit(function: TensorFunction, target: Target, check: bool = False, most_local_bytes: int = 1 << 15) -> Emitted:

@@ -73,7 +73,7 @@ class _MatrixAccess:
         return " && ".join(tests)
 
     def test(self, row: FragmentCoordinate, column: FragmentCoordinate) -> str:
-        """The same for an element of a fragment; "0" where it is never there."""
+        """The condition for an element of a fragment; "0" if it is never there."""
         known = [row.test(self.matrix.type.rows), column.test(self.matrix.type.columns)]
         if "0" in known:
             return "0"

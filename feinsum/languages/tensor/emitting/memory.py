@@ -143,7 +143,7 @@ def _reported(context: Context, tests: list[str]) -> str:
 
 
 def _pick(context: Context, group: EmittedGroup, index: str, result: TensorValue) -> None:
-    """A memref of a group; whoever takes no part gets the first."""
+    """A memref of a group; work-items that take no part get the first."""
     taking = context.mask
     if context.check:
         taking = _both(taking, _reported(context, [f"(ulong){index} < (ulong){group.size}"]))
@@ -165,7 +165,7 @@ def _pick(context: Context, group: EmittedGroup, index: str, result: TensorValue
 
 
 def emit_store(context: Context, operation: TensorOperation) -> None:
-    """In a collective region one work-item stores, but each adds."""
+    """Store an element: in a collective region one work-item stores, but each adds."""
     value, target, *indices = operation.operands
     view = _view(context, target)
     places = _index_values(context, tuple(indices))

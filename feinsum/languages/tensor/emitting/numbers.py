@@ -30,7 +30,7 @@ def c_type_of(type_: TensorScalar | Boolean) -> str:
 
 
 def pointer_type(type_: TensorScalar) -> str:
-    """What pointers to elements point to; to the parts of complex numbers."""
+    """The C type that pointers to elements point to, for complex numbers that of their parts."""
     return _STORED[type_.name]
 
 

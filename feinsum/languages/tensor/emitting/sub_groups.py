@@ -100,7 +100,7 @@ def _shuffle(kind: str, context: Context, type_: TensorScalar, value: str, by: s
 
 
 def _by_shuffles(context: Context, operation: TensorOperation, name: str, scan: str, value: str, identity: str) -> None:
-    """In log2(sub-group) steps."""
+    """The scan in log2(sub-group) steps."""
     (result,) = operation.results
     type_ = result.type
     assert isinstance(type_, TensorScalar)

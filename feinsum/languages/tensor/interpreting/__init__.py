@@ -18,10 +18,10 @@ from feinsum.languages.tensor.interpreting.machine import KernelInterpreter
 from feinsum.languages.tensor.ir import TensorFunction
 
 SUBGROUP_SIZE: Final = 16
-"""Of functions that do not say; the reference calls 16 and 32 typical."""
+"""The sub-group size of functions that do not state one; the reference calls 16 and 32 typical."""
 
 INSTRUCTIONS: Final = machine.INSTRUCTIONS | scalars.INSTRUCTIONS | linear_algebra.INSTRUCTIONS | sub_groups.INSTRUCTIONS
-"""What each instruction does."""
+"""The function that executes each instruction."""
 
 
 def execute_kernel(

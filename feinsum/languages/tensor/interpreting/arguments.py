@@ -22,13 +22,13 @@ from feinsum.languages.tensor.types import PointerGroup, TensorMemref
 def bind_values(function: TensorFunction, arguments: Mapping[str, Any]) -> list[BoundArgument[TensorValue]]:
     """The arguments with the views of their elements, or the numbers that they are.
 
-    :raises ValidationError, ShapeError, DTypeError: if there is none, one too many, or one that does not fit its type.
+    :raises ValidationError, ShapeError, DTypeError: if an argument is missing, unknown, or does not fit its type.
     """
     return signature(function).bind(arguments, taker(function, _lay_out_array))
 
 
 def values_of(bound: Sequence[BoundArgument[TensorValue]]) -> dict[TensorValue, Any]:
-    """What the machine computes with, by parameter."""
+    """The values that the interpreter computes with, by parameter."""
     values: dict[TensorValue, Any] = {}
     for one in bound:
         if isinstance(type_ := one.parameter.type, PointerGroup):
@@ -39,7 +39,7 @@ def values_of(bound: Sequence[BoundArgument[TensorValue]]) -> dict[TensorValue, 
 
 
 def give_back(values: Mapping[TensorValue, Any], bound: Sequence[BoundArgument[TensorValue]]) -> None:
-    """Write the elements of what is written into the arrays that they came from."""
+    """Copy the elements of written parameters back into the arrays that they came from."""
     for one in (one for one in bound if one.is_written):
         value = values[one.parameter]
         for number, array in enumerate(one.arrays):

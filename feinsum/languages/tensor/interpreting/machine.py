@@ -90,7 +90,7 @@ class KernelInterpreter:
 
     @contextmanager
     def apart(self, active: Mask) -> Iterator[None]:
-        """In an SPMD region."""
+        """A context of an SPMD region."""
         self.collective = False
         try:
             with self.together(active):
@@ -104,7 +104,7 @@ class KernelInterpreter:
 
     @property
     def active_subgroups(self) -> Mask:
-        """The sub-groups of which somebody takes part; in collective regions, one for all."""
+        """The sub-groups with a work-item that takes part; in collective regions, one for all."""
         if self.collective:
             return self.active
         return np.asarray(self.active.reshape(self.subgroups, -1).any(axis=1))

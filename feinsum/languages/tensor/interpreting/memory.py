@@ -33,7 +33,7 @@ class ElementStorage:
 
     @classmethod
     def of_size(cls, element: TensorScalar, size: int) -> ElementStorage:
-        """Memory that nobody has written."""
+        """New memory, not written yet."""
         return cls(element, poison(element, (size,)))
 
 

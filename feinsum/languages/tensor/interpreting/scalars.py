@@ -100,7 +100,7 @@ def run_load(machine: KernelInterpreter, operation: TensorOperation) -> None:
 
 
 def run_store(machine: KernelInterpreter, operation: TensorOperation) -> None:
-    """In a collective region one work-item stores, but each adds."""
+    """Store an element: in a collective region one work-item stores, but each adds."""
     value, target, *indices = machine.operands(operation)
     places = target.positions(indices, machine.active)[machine.active]
     values = machine.of_active(value)

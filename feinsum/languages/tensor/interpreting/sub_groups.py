@@ -106,7 +106,7 @@ def run_broadcast(machine: KernelInterpreter, operation: TensorOperation) -> Non
 
 
 def run_scan(machine: KernelInterpreter, operation: TensorOperation) -> None:
-    """Who does not take part contributes the identity."""
+    """Run a scan; work-items that do not take part contribute the identity."""
     (value,) = machine.operands(operation)
     name, type_ = operation.name.removeprefix("subgroup_"), component(operation.results[0].type)
     assert isinstance(type_, TensorScalar)

@@ -28,14 +28,14 @@ PIPELINE: Final[dict[str, Pass]] = {
 
 
 def stages(function: TensorFunction, target: Target) -> Iterator[tuple[str, TensorFunction]]:
-    """What each pass makes of a function."""
+    """The function after each pass."""
     for name, run in PIPELINE.items():
         function = run(function, target)
         yield name, function
 
 
 def lower_function(function: TensorFunction, target: Target) -> TensorFunction:
-    """What the last pass makes of a function."""
+    """The function after the last pass."""
     for _, lowered in stages(function, target):
         function = lowered
     return function

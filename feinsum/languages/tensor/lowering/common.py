@@ -1,4 +1,4 @@
-"""What lowerings share: updates ``C := value + β C``, and constants that are known."""
+"""Parts that lowerings share: updates ``C := value + β C``, and known constants."""
 
 from __future__ import annotations
 

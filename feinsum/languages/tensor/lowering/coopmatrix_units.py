@@ -35,7 +35,7 @@ def units_for(
 
     All have the same tiles, and none splits numbers where another takes them whole.
 
-    :param terms: how many products are summed at least; None where nobody knows.
+    :param terms: the least number of products that are summed; None if it is unknown.
     """
 
     def fits(unit: MatrixUnit) -> bool:

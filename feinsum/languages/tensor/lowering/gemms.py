@@ -37,9 +37,9 @@ from feinsum.languages.tensor.types import I32, INDEX, Coopmatrix, Extent, Tenso
 _UNROLLED = 256
 """Multiplications of vectors that a loop over k may have in its body."""
 _UNROLLED_ALONE = 64
-"""The same where one work-item computes all tiles, whose code should fit the cache of instructions together."""
+"""The limit where one work-item computes all tiles, whose code should fit into the instruction cache together."""
 _UNROLLED_IN_FEW = 16
-"""The same with 16 vector registers, into which compilers load more than they hold if they see more steps at once."""
+"""The limit with 16 vector registers: compilers that see more steps at once load more than these hold."""
 _FEW_VECTORS = 16
 _SHAPE = 4
 """Cycles for each shape of tiles: code of its own."""
@@ -47,14 +47,14 @@ _DEEPEST = 8
 _LATENCY = 8
 """Multiplications of vectors that are under way at a time."""
 _LOAD = 0.25
-"""What a load costs of a multiplication beside which it is done."""
+"""The cost of a load beside multiplications, as a share of one multiplication."""
 _LOADS_ALONE = 1.4
-"""The same where a tile has so few multiplications that loads are what takes the time: on a Zen 3, one row of vectors and 9
+"""The cost of a load where a tile has so few multiplications that loads decide: on a Zen 3, one row of vectors and 9
 columns took 1.3 times as long as 3 and 3."""
 _UNIT_DEPTH = 16
 """Columns of A that are loaded for matrix units at a time."""
 _FRAGMENTS = 8
-"""Of sums that a sub-group holds at a time, beside those of operands."""
+"""The fragments of sums that a sub-group holds at a time, besides those of operands."""
 
 
 def lower_products(function: TensorFunction, target: Target) -> TensorFunction:
@@ -120,7 +120,7 @@ class _Gemm:
     # one work-item
 
     def alone(self, b: OperationBuilder) -> None:
-        """All tiles by one work-item, with vectors along the rows."""
+        """Compute all tiles by one work-item, with vectors along the rows."""
         rows, columns = self._tile_sizes()
         self._along(b, 0, self.rows, rows, lambda c, m, height: self._along(
             c, 1, self.columns, columns, lambda d, n, width: self._compute(d, _GemmTile(height, width), m, n)))  # fmt: skip
@@ -162,7 +162,7 @@ class _Gemm:
     def _along_unknown(
         self, b: OperationBuilder, mode: int, step: int, body: Callable[[OperationBuilder, TensorValue, int], None]
     ) -> None:
-        """The same for a size that the call brings: smaller tiles for what is left, of a vector and of one row at last."""
+        """Loop along a size that the call brings: smaller tiles for the remainder, of a vector and at last of one row."""
         whole, begin = b.size(self.C, mode), b.index(0)
         smaller = (self.target.vector_width(step, self.type), 1) if mode == 0 else (1,)
         for size in dict.fromkeys((step, *smaller)):
@@ -353,7 +353,7 @@ class _Gemm:
 
 
 def _cycles(tile: tuple[int, int], pieces: int, columns: int) -> float:
-    """What a column of A costs tile by tile: its multiplications, or their latency or loads, and some of the loads."""
+    """The cost of a column of A tile by tile: its multiplications, or their latency or loads, and some of the loads."""
     down, across = _whole_and_rest(pieces, tile[0]), _whole_and_rest(columns, tile[1])
     shapes = len(set(down)) * len(set(across))
     tiles = (max(p * c, _LATENCY, _LOADS_ALONE * (p + c)) + _LOAD * (p + c) for p in down for c in across)
@@ -371,7 +371,7 @@ def _whole_and_rest(whole: int, step: int) -> list[int]:
 
 
 def _operand_type(element: TensorScalar, total: TensorScalar) -> TensorScalar:
-    """In what a factor is multiplied: as it is where the product does not depend on it."""
+    """The type in which a factor is multiplied: its own if that does not change the product."""
     return computed_type(element) if computed_type(element) == computed_type(total) else total
 
 

@@ -26,7 +26,7 @@ _GATHERED = 64
 On a Zen 3, 32x32 doubles took 1.5 times as long by gathering, 56x9 floats too, and 8x8 floats 0.8 times as long.
 """
 _CACHED_BYTES = 1 << 16
-"""Of a copy that stays in the caches of a core."""
+"""The most bytes of a copy that stays in the caches of a core."""
 
 
 def lower_linear_algebra(function: TensorFunction, target: Target) -> TensorFunction:

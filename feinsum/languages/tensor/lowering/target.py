@@ -28,7 +28,7 @@ updates of 16x16 and 32x32 matrices took 2.2 to 2.8 times as long, which was not
 NUMBERS: Final[dict[TensorScalar, str]] = {F64: "float64", F32: "float32", F16: "float16", BF16: "bfloat16"}
 """The types that matrix units multiply, in the words of numpy."""
 LEAST_ROWS = 16
-"""Of a matrix unit that is used: a sub-group takes four tiles of 16 rows, and units of fewer were not measured."""
+"""The least rows of a matrix unit: a sub-group takes four tiles of 16 rows, and units with fewer were not measured."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Target:
 
     :ivar subgroup_size: work-items of a sub-group.
     :ivar work_group_size: work-items in two dimensions, of which the first is a multiple of `subgroup_size`.
-    :ivar simd_bytes: the vectors of one work-item; 0 where it has none.
-    :ivar vectors: how many vector registers there are.
-    :ivar shuffles: by which sub-groups exchange values; None if through local memory.
+    :ivar simd_bytes: the bytes of a vector of one work-item; 0 if it has no vectors.
+    :ivar vectors: the number of vector registers.
+    :ivar shuffles: the shuffles by which sub-groups exchange values; None if they use local memory.
     :ivar units: the names of the matrix units that sub-groups have.
     """
 
@@ -75,7 +75,7 @@ class Target:
 
 
 def computed_type(type_: TensorScalar) -> TensorScalar:
-    """In what numbers of a type are computed: half precision in single.
+    """The type in which numbers of a type are computed: half precision in single.
 
     >>> print(computed_type(F16), computed_type(I8))
     f32 i8
@@ -84,7 +84,7 @@ def computed_type(type_: TensorScalar) -> TensorScalar:
 
 
 def summed_in(type_: TensorScalar) -> TensorScalar:
-    """In what sums are accumulated that become numbers of a type."""
+    """The type in which sums are accumulated that become numbers of a type."""
     return F32 if type_ in (F16, BF16) else I32 if type_ in (I8, I16) else type_
 
 

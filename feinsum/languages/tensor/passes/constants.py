@@ -91,7 +91,7 @@ class _Folder(Rewriter):
         return self._put(value, result.type, result, builder) if _can_be_written(value) else None
 
     def _identity(self, operation: TensorOperation) -> Sequence[TensorValue] | None:
-        """What is left of integers plus 0 and times 1."""
+        """The operand itself, for integers plus 0 and times 1."""
         neutral = {"arith.add": 0, "arith.mul": 1}.get(operation.name)
         if neutral is None or not _is_integer_type(operation.results[0].type):
             return None
@@ -119,7 +119,7 @@ class _Folder(Rewriter):
         return operation.operands[len(operation.operands) - len(operation.results) :]
 
     def _subview(self, operation: TensorOperation, builder: OperationBuilder) -> Sequence[TensorValue] | None:
-        """Offsets that are known are written down."""
+        """Write known offsets into a subview."""
         memref, *dynamic = operation.operands
         left, kept, offsets = iter(dynamic), [], []
         for offset, size in zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True):

@@ -64,7 +64,7 @@ def place_allocas(function: TensorFunction) -> TensorFunction:
 
 
 class _Places:
-    """What is taken at a point of the text: for each element type, spans of elements."""
+    """The memory in use at a point of the text: for each element type, spans of elements."""
 
     def __init__(self) -> None:
         self.taken: dict[TensorValue, tuple[TensorScalar, int, int]] = {}

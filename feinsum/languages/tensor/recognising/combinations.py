@@ -34,14 +34,14 @@ class Combination:
 
     @classmethod
     def of(cls, update: TermUpdate, terms: Sequence[UpdateTerm], scale: UpdateTerm | None) -> Combination:
-        """Of terms of an update that :func:`is_added` accepts."""
+        """The combination of terms of an update that :func:`is_added` accepts."""
         factors = [Factor.whole(update.root, update.letters), *(term.factors[0] for term in terms)]
         axes = {name: INSTANCES for factor in factors for name in batch_modes(factor)}
         return cls(update.root, tuple(terms), scale, update.spans, axes)
 
     @cached_property
     def operands(self) -> Mapping[int, EinsumOperand]:
-        """What is read by each term, by its number."""
+        """The operand that each term reads, by the term's number."""
         return {number: EinsumOperand(term.factors) for number, term in enumerate(self.terms)}
 
     @property
@@ -61,7 +61,7 @@ class Combination:
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What is copied: results with gaps."""
+        """The reasons for copies: results with gaps."""
         type_ = self.output.type
         has_gaps = isinstance(type_, TensorMemref) and not type_.is_packed
         return (f"%{self.output.name} has gaps between its elements",) if has_gaps else ()

@@ -36,12 +36,12 @@ from feinsum.languages.tensor.recognising.terms import (
 from feinsum.languages.tensor.types import F32, F64, Extent, PointerGroup, TensorMemref
 
 _TYPES: Final = (F32, F64)
-"""Those for which kernels of einsums were measured."""
+"""The types for which kernels of einsums were measured."""
 
 
 @dataclass(frozen=True)
 class EinsumUpdate(EinsumStage[EinsumOperand]):
-    """An einsum of parameters, by their :func:`name_of` and transposed, that updates an array.
+    """An einsum of transposed parameters that updates an array; arrays are named by :func:`.operands.name_of`.
 
     :ivar output: the parameter that is written, or local memory of all instances.
     :ivar epilogue: what is made of the sum; empty where it is stored as it is.
@@ -65,7 +65,7 @@ class EinsumUpdate(EinsumStage[EinsumOperand]):
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """What does not lie in memory as einsums have it."""
+        """The arrays that do not lie in memory as einsums need, each with the reason."""
         stacked = [f"{one} is stacked" for one in self.operands.values() if one.counter is not None]
         factors = [one.factors[0] for one in self.operands.values() if one.counter is None]
         blocks = [f"{EinsumOperand((factor,))} is a block" for factor in factors if any(factor.block)]
@@ -93,7 +93,7 @@ def function_steps(function: TensorFunction) -> tuple[Step, ...]:
 
 
 def _check_one_type(function: TensorFunction) -> None:
-    """All arrays are of one type, in which everything is computed."""
+    """Check that all arrays are of one type, in which everything is computed."""
     elements = set()
     memrefs = [
         (value, _root_memref(value))
@@ -199,7 +199,7 @@ def _operand_array(operand: EinsumOperand, letters: Mapping[int, str], sizes: Ma
 
 
 def _epilogue_of_term(term: UpdateTerm, scale: UpdateTerm | None) -> str:
-    """What is made of the sum, as :meth:`feinsum.BatchedEinsum.then` has it.
+    """The function of the sum, in the notation of :meth:`feinsum.BatchedEinsum.then`.
 
     >>> _epilogue_of_term(UpdateTerm(1), None), _epilogue_of_term(UpdateTerm(2.0), UpdateTerm(1))
     ('', '2.0*v + out')

@@ -40,7 +40,7 @@ class EinsumOperand:
 
     @cached_property
     def name(self) -> str:
-        """That of the array in einsums."""
+        """The name of the array in einsums."""
         names = [name_of(factor.root, factor.block) for factor in self.factors]
         return names[0] if self.counter is None else "_".join([f"stack{self.axis}", *names])
 

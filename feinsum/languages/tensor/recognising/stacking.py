@@ -18,7 +18,7 @@ from feinsum.languages.tensor.types import Extent
 
 @dataclass(frozen=True)
 class EinsumProduct:
-    """What one einsum sums: the numbers of a term, and operands."""
+    """The products that one einsum sums: the numbers of a term, and operands."""
 
     term: UpdateTerm
     operands: tuple[EinsumOperand, ...]
@@ -46,7 +46,7 @@ def stacked_products(update: TermUpdate, sizes: MutableMapping[int, Extent], sta
 
 
 def _stacking_form(term: UpdateTerm, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
-    """What terms have in common that can be stacked: numbers, and where which index is, of those with known sizes."""
+    """The form that terms must share to be stacked: numbers, and the places of indices, of terms with known sizes."""
     own = [factor.transposed for factor in term.factors]
     if any(sizes[letter] is None for letters in own for letter in letters if letter != GROUP_ID):
         return id(term)

@@ -51,7 +51,7 @@ class Factor:
 
     @classmethod
     def whole(cls, root: TensorValue, letters: Letters) -> Factor:
-        """All of an array."""
+        """The factor that is all of an array."""
         return cls(root, letters, (None,) * len(letters))
 
     @property
@@ -66,8 +66,8 @@ class Factor:
 
 
 def transposed(root: TensorValue, modes: Sequence[_T]) -> tuple[_T, ...]:
-    """What belongs to modes in order of the transposed array: of a group the first stays, as its memrefs lie one behind the
-    other."""
+    """Items of modes in the order of the transposed array: the first mode of a group stays, as its memrefs lie one behind
+    the other."""
     if isinstance(root.type, PointerGroup):
         return (modes[0], *reversed(modes[1:]))
     return tuple(reversed(modes))
@@ -125,7 +125,7 @@ class _RootAccess:
 
 @dataclass(frozen=True)
 class _Content:
-    """What is known of an alloca."""
+    """The known content of an alloca."""
 
     letters: Letters
     terms: tuple[UpdateTerm, ...]
@@ -239,7 +239,7 @@ class _Walker:
         self.contents.pop(operation.operands[0], None)
 
     def _barrier(self, operation: TensorOperation) -> None:
-        """It orders what is in order here."""
+        """Ignore a barrier: instructions are in order here."""
 
     def _access(self, value: TensorValue, operation: TensorOperation) -> _RootAccess:
         if value not in self.accesses:
@@ -356,7 +356,7 @@ class _Walker:
         return self.contents[root]
 
     def _name_of(self, root: TensorValue) -> str:
-        """A name for what an alloca holds now."""
+        """A name for the present content of an alloca."""
         if all(update.root.name != root.name for update in self.temporaries):
             return root.name
         found = next(name for k in count(2) if (name := f"{root.name}_{k}") not in self._names)

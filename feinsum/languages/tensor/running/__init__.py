@@ -13,7 +13,7 @@ from feinsum.languages.tensor.running.kernel_route import GeneralKernel
 
 
 def make(function: TensorFunction, source: SourceText, request: BuildRequest) -> ProgramRunner:
-    """What runs a function by a route; see :func:`feinsum.build`.
+    """The runner of a function by a route; see :func:`feinsum.build`.
 
     :raises FeinsumError: if it should go the einsum route and cannot.
     """

@@ -27,7 +27,7 @@ class Layout(NamedTuple):
 
 
 def layouts(function: TensorFunction) -> Callable[[str, TensorValue, Any], Taken]:
-    """What ``Signature.bind`` needs to take arguments: the value of arrays is a :class:`Layout` of each.
+    """The function that ``Signature.bind`` needs: the value of an array is its :class:`Layout`.
 
     The layout of an array is remembered by its class, shape, strides and type.
     """

@@ -154,7 +154,7 @@ class EinsumKernel:
         return self._signature.written_among(arguments)
 
     def _work(self, batches: Mapping[TensorValue, Any], queue: Any, wait_for: Any) -> _CallState:
-        """What a call has in hand: the transposed arrays, and temporaries of the sizes that it needs.
+        """The arrays of a call: the transposed arguments, and temporaries of the sizes that it needs.
 
         :raises UnsuitedError: if these take too much of the memory of the device.
         """
@@ -177,7 +177,7 @@ class EinsumKernel:
 
     @cached_property
     def _dtype(self) -> np.dtype[Any]:
-        """That of all arrays."""
+        """The type of all arrays."""
         first = self.steps[0].output.type
         assert isinstance(first, (TensorMemref, PointerGroup))
         return np.dtype(dtype_of((first.memref if isinstance(first, PointerGroup) else first).element))
@@ -260,7 +260,7 @@ class EinsumKernel:
         return self._made[key]
 
     def _check_count(self, given: Collection[BoundArgument[TensorValue]], count: int | None) -> None:
-        """All instances there are, no more and no less."""
+        """Check that a call takes all instances, no more and no less."""
         memrefs = {one.parameter.name: one.arrays[0].shape for one in given if isinstance(one.parameter.type, TensorMemref)}
         groups = {one.parameter.name: (len(one.arrays),) for one in given if isinstance(one.parameter.type, PointerGroup)}
         found = None
@@ -284,11 +284,11 @@ def _lengths_in_call(e: BatchedEinsum, arrays: Mapping[str, Any]) -> dict[str, i
 
 @dataclass
 class _CallState:
-    """What a call has in hand.
+    """The state of a call.
 
-    :ivar batches: transposed arrays, local memory of all instances among them.
-    :ivar temporaries: that, and where operands are stacked, by their names.
-    :ivar stacked: the names of those that have been stacked.
+    :ivar batches: transposed arrays, among them the local memory of all instances.
+    :ivar temporaries: that memory, and the memory of stacked operands, by name.
+    :ivar stacked: the names of the operands stacked so far.
     """
 
     batches: Mapping[TensorValue, Any]
@@ -392,7 +392,7 @@ def _places_of(factor: Factor) -> tuple[slice | int, ...]:
 
 
 def _replaceable_places(array: Any) -> tuple[Any, ...]:
-    """What of an array of the device may be set anew."""
+    """The key of the attributes of a device array that its owner may replace."""
     return id(array.base_data), array.offset, id(array.queue), array.shape
 
 

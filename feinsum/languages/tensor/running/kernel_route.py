@@ -37,7 +37,7 @@ of a compute unit that have to be left.  Products of 4x4 took half of the time s
 
 @dataclass
 class _PreparedCall:
-    """What a call found out."""
+    """The facts found by an earlier call."""
 
     bound: list[BoundArgument[TensorValue]]
     count: int
@@ -148,7 +148,7 @@ class GeneralKernel:
         return min(_SMALL_TOGETHER, max(count // (_MANY_GROUPS_PER_UNIT * units), 1)) if self._is_small else 1
 
     def _argument(self, slot: Slot, call: _PreparedCall, queue: Any, chunk: int, keep: list[Any]) -> Any:
-        """What the kernel gets for a slot."""
+        """The argument of the kernel for a slot."""
         match slot.kind:
             case "count":
                 return np.int64(call.count)
