@@ -150,9 +150,8 @@ def decode_indices(emitter: Emitter, variables: Sequence[TermVariable], number: 
     behind = prod(v.extent for v in variables)
     for variable in variables:
         behind //= max(variable.extent, 1)
-        name = emitter.writer.fresh("i")
         text = f"{number} / {behind}" if behind > 1 else number
-        emitter.writer.line(f"const int {name} = ({text}) % {variable.extent};")
+        name = emitter.writer.declare("const int", f"({text}) % {variable.extent}", "i")
         emitter.writer.define(variable, name)
         names.append(name)
     return names

@@ -29,14 +29,12 @@ class Partial:
     def __init__(self, writer: StatementWriter, body: Reduce, width: int, chains: int = CHAINS) -> None:
         self._writer, self._operator, self._dtype, self._width = writer, body.operator, body.dtype, width
         first = FIRST[body.operator](body.dtype)
-        self._number = writer.fresh("acc")
+        self._number = writer.declare(c_type(body.dtype), first, "acc")
         self._parts = [writer.fresh("acc") for _ in range(chains)]
-        writer.line(f"{c_type(body.dtype)} {self._number} = {first};")
         writer.line(f"{self._vector} {', '.join(f'{part} = {first}' for part in self._parts)};")
         self._none = ""
         if body.operator in ("min", "max"):
-            self._none = writer.fresh("none")
-            writer.line(f"{'int' if body.dtype == 'f32' else 'long'}{width} {self._none} = 0;")
+            self._none = writer.declare(f"{'int' if body.dtype == 'f32' else 'long'}{width}", "0", "none")
 
     @property
     def _vector(self) -> str:
@@ -70,10 +68,8 @@ class Partial:
         (wide,), width = parts, self._width
         while width > 1:
             width //= 2
-            narrow = writer.fresh("acc")
             kind = f"{c_type(self._dtype)}{width if width > 1 else ''}"
-            writer.line(f"const {kind} {narrow} = {self._better(f'{wide}.lo', f'{wide}.hi')};")
-            wide = narrow
+            wide = writer.declare(f"const {kind}", self._better(f"{wide}.lo", f"{wide}.hi"), "acc")
         if self._none:
             writer.line(f"if (any({self._none})) {self._number} = NAN;")
         writer.line(f"{self._number} = {combined(self._operator, self._dtype, self._number, wide)};")

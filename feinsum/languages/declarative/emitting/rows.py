@@ -213,8 +213,7 @@ def _reduce_in_group(emitter: Emitter, step: RowStep, number: int, rows: Sequenc
             writer.line(f"for (int t = {parts}; t < {lanes}; t += {parts}) {own} = {pair};")
             writer.line(f"part{number}[lid] = {own};")
         writer.line("barrier(CLK_LOCAL_MEM_FENCE);")
-    result = writer.fresh("all")
-    writer.line(f"{c_type(body.dtype)} {result} = part{number}[0];")
+    result = writer.declare(c_type(body.dtype), f"part{number}[0]", "all")
     pair = combined(body.operator, body.dtype, result, f"part{number}[t]")
     writer.line(f"for (int t = 1; t < {parts}; t++) {result} = {pair};")
     return result
@@ -231,8 +230,7 @@ def _by_one(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -
         return writer.reduce(body, {})
     partial = Partial(writer, body, width)
     with writer.over(outer, {}):
-        indices, e = [*rows, *(writer.value(v) for v in outer)], writer.fresh("e")
-        writer.line(f"int {e} = 0;")
+        indices, e = [*rows, *(writer.value(v) for v in outer)], writer.declare("int", "0", "e")
         for chains in (partial.chains, 1):
             taken = width * chains
             head = f"for (; {e} + {taken} <= {last.extent}; {e} += {taken})"
@@ -251,8 +249,7 @@ def _by_one(emitter: Emitter, step: RowStep, number: int, rows: Sequence[str]) -
 def _first_best(emitter: Emitter, body: Reduce, number: int) -> str:
     """The position of the best value, the first of several."""
     writer, dtype = emitter.writer, body.body.dtype
-    result = writer.fresh("all")
-    writer.line(f"long {result} = -1;")
+    result = writer.declare("long", "-1", "all")
     writer.line(f"{c_type(dtype)} {result}_value = 0;")
     with writer.braces(f"for (int t = 0; t < {emitter.spread.lanes}; t++)"):
         part, value, best = f"part{number}[t]", f"value{number}[t]", f"{result}_value"

@@ -67,14 +67,12 @@ def _write_statements(emitter: Emitter, body: tuple[Statement, ...]) -> None:
                     else:
                         emitter.store(array, places, text)
             case Evaluate(variable=variable, value=value):
-                name = writer.fresh("n")
-                writer.line(f"{c_type(variable.dtype)} {name};")
+                name = writer.declare(c_type(variable.dtype), word="n")
                 with writer.braces(""):
                     writer.line(f"{name} = {writer.value(value)};")
                 writer.define(variable, name)
             case Guard(condition=condition, body=inner):
-                name = writer.fresh("c")
-                writer.line(f"int {name};")
+                name = writer.declare("int", word="c")
                 with writer.braces(""):
                     writer.line(f"{name} = {writer.value(condition)};")
                 with writer.braces(f"if ({name})"):

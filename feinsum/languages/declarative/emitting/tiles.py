@@ -255,10 +255,8 @@ class _Tiles:
         if free is None or rest or each > _MOST_AHEAD or not all(isinstance(t, _SIMPLE) for t in walk_terms(free[1])):
             return None
         names = [self.writer.fresh("ahead") for _ in range(each)]
-        flag = self.writer.fresh("quick")
         self.writer.line(f"{c_type(fill.tile.dtype)} {', '.join(names)};")
-        self.writer.line(f"int {flag};")
-        return _Ahead(names, flag, tuple(free[0]), free[1])
+        return _Ahead(names, self.writer.declare("int", word="quick"), tuple(free[0]), free[1])
 
     def _read_ahead(self, stage: Rounds, fill: Fill, ahead: _Ahead, following: str) -> None:
         """Read the elements of the next round, if all of them are within their array."""
@@ -279,15 +277,13 @@ class _Tiles:
         writer, (*outer, last) = self.writer, fill.variables
         each = prod(fill.tile.shape) // self.lanes
         if self.lanes % last.extent == 0 and len(outer) == 1:
-            row, column = writer.fresh("i"), writer.fresh("i")
-            writer.line(f"const int {row} = lid / {last.extent};")
-            writer.line(f"const int {column} = lid % {last.extent};")
+            row = writer.declare("const int", f"lid / {last.extent}", "i")
+            column = writer.declare("const int", f"lid % {last.extent}", "i")
             for k in range(each):
                 yield [f"({row} + {k * (self.lanes // last.extent)})", column]
             return
         for k in range(each):
-            e = writer.fresh("e")
-            writer.line(f"const int {e} = lid + {k * self.lanes};")
+            e = writer.declare("const int", f"lid + {k * self.lanes}", "e")
             yield decode_indices(self.emitter, fill.variables, e)
 
     def _follow(self, stage: Rounds) -> None:
@@ -304,10 +300,8 @@ class _Tiles:
             ]
             names = [self._own(stage.state.array, cell) for cell in cells]
             if width:
-                names = [self.writer.fresh("acc") for _ in cells]
-                for name, cell in zip(names, cells, strict=True):
-                    own = self._own(stage.state.array, cell)
-                    self.writer.line(f"{c_type(stage.state.dtype)}{width} {name} = vload{width}(0, &{own});")
+                vector = f"{c_type(stage.state.dtype)}{width}"
+                names = [self.writer.declare(vector, f"vload{width}(0, &{own})", "acc") for own in names]
             self._gather(names, terms, width)
             if width:
                 for name, cell in zip(names, cells, strict=True):
@@ -343,10 +337,8 @@ class _Tiles:
     def _reduce(self, terms: Sequence[Reduce], width: int) -> None:
         """A reduction for all cells of a block at once."""
         writer, (first, *_) = self.writer, terms
-        sums = [writer.fresh("acc") for _ in terms]
-        for name in sums:
-            kind = f"{c_type(first.dtype)}{width or ''}"
-            writer.line(f"{kind} {name} = {FIRST[first.operator](first.dtype)};")
+        kind = f"{c_type(first.dtype)}{width or ''}"
+        sums = [writer.declare(kind, FIRST[first.operator](first.dtype), "acc") for _ in terms]
         self._gather(sums, terms, width)
         for name, term in zip(sums, terms, strict=True):
             writer.define(term, name)
@@ -367,9 +359,7 @@ class _Tiles:
         for part in sorted({t for t in walk_terms(term) if isinstance(t, Load) and t.array in self._carried}, key=str):
             text = self._own(part.array, cell)
             if width:
-                name = writer.fresh()
-                writer.line(f"const {c_type(part.dtype)}{width} {name} = vload{width}(0, &{text});")
-                text = name
+                text = writer.declare(f"const {c_type(part.dtype)}{width}", f"vload{width}(0, &{text})")
             writer.define(part, text)
 
     def _own(self, array: str, cell: _Cell) -> str:

@@ -59,6 +59,12 @@ class StatementWriter:
         self._count += 1
         return f"{word}{self._count}"
 
+    def declare(self, type_: str, text: str = "", word: str = "v") -> str:
+        """A new variable, with a value if one is given; its name."""
+        name = self.fresh(word)
+        self.line(f"{type_} {name} = {text};" if text else f"{type_} {name};")
+        return name
+
     def define(self, term: Term, text: str) -> None:
         """Let a term be known by a name."""
         self._known[-1][term] = text
@@ -136,9 +142,7 @@ class StatementWriter:
         raise AssertionError(f"{term} has no value")
 
     def _named(self, term: Term, text: str) -> str:
-        name = self.fresh()
-        self.line(f"const {self.type_of(term)} {name} = {text};")
-        return name
+        return self.declare(f"const {self.type_of(term)}", text)
 
     def _quotients(self, dividend: Term, divisor: Term) -> str:
         """Numbers of a vector divided by one that they share: a core multiplies several times as fast."""
@@ -184,8 +188,7 @@ class StatementWriter:
         return f"{name_in_c(FUNCTIONS[function], c, self._width(term))}({', '.join(arguments)})"
 
     def _select(self, term: Select) -> str:
-        condition, name = self.value(term.condition), self.fresh()
-        self.line(f"{c_type(term.dtype)} {name};")
+        condition, name = self.value(term.condition), self.declare(c_type(term.dtype))
         with self.braces(f"if ({condition})"):
             self.line(f"{name} = {self.value(term.then)};")
         with self.braces("else"):
@@ -217,8 +220,7 @@ class StatementWriter:
         """A reduction, or one lane's part of it; that of argmin and argmax has its best value in ``<name>_value``."""
         if term.operator in ("argmin", "argmax"):
             return self._arg_reduce(term, steps)
-        name = self.fresh("acc")
-        self.line(f"{self.type_of(term)} {name} = {FIRST[term.operator](term.dtype)};")
+        name = self.declare(self.type_of(term), FIRST[term.operator](term.dtype), "acc")
         width = self._width(term)
         with self.over(term.variables, steps):
             self.accumulate(name, term, width)
@@ -230,8 +232,7 @@ class StatementWriter:
         self.line(f"{name} = {combined(term.operator, term.dtype, name, value, width)};")
 
     def _arg_reduce(self, term: Reduce, steps: Mapping[TermVariable, tuple[str, str]]) -> str:
-        name, dtype = self.fresh("acc"), term.body.dtype
-        self.line(f"long {name} = -1;")
+        name, dtype = self.declare("long", "-1", "acc"), term.body.dtype
         self.line(f"{c_type(dtype)} {name}_value = 0;")
         with self.over(term.variables, steps):
             value, position = self.value(term.body), "0"
@@ -263,9 +264,7 @@ class StatementWriter:
             if loop.going is not None:
                 self.line(f"if (!{self.value(loop.going)}) break;")
             following = [self.value(term) for term in loop.following]
-            copies = [self.fresh() for _ in names]
-            for copy, text in zip(copies, following, strict=True):
-                self.line(f"const {c_type(loop.dtype)} {copy} = {text};")
+            copies = [self.declare(f"const {c_type(loop.dtype)}", text) for text in following]
             for name, copy in zip(names, copies, strict=True):
                 self.line(f"{name} = {copy};")
         self.define(key, " ".join(names))
