@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from feinsum.devices.json_store import cache_directory, read_json, write_json
+from feinsum.languages.source import Span
 
 END, UNKNOWN = "$END", "UNKNOWN"
 """The kinds of the token behind the last one, and of one that no terminal matches."""
@@ -293,6 +295,25 @@ def as_elsewhere(tokens: Sequence[Token], index: int, comment: str) -> tuple[str
     if token.text in tuple("+-*/") and after.text == "=" and after.start == token.end:
         return f"there is no '{token.text}='", after.end
     return "", token.end
+
+
+def split_functions(
+    tokens: Sequence[Token], kind: str, report: Callable[[str, Span, str], object]
+) -> Iterator[list[Token]]:
+    """The tokens of each function.
+
+    :param kind: that of the word with which a function begins, and nothing else.
+    :param report: takes the rule, the place and the message of an error.
+    """
+    starts = [index for index, token in enumerate(tokens) if token.kind == kind]
+    first = starts[0] if starts else len(tokens)
+    if first:
+        token = tokens[0]
+        elsewhere, end = as_elsewhere(tokens, 0, "';'")
+        message = elsewhere or f"a function begins with '{kind.lower()}', not with '{token.text}'"
+        report("syntax", Span(token.start, end), message)
+    for start, end in pairwise([*starts, len(tokens)]):
+        yield list(tokens[start:end])
 
 
 def named(kinds: Iterable[str], tables: Tables, words: Mapping[str, str]) -> list[str]:

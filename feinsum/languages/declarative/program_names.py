@@ -7,7 +7,7 @@ program names is called by the order in which it is met, and type variables are 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import count
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from feinsum.languages.declarative.forms import SCALARS
 from feinsum.languages.declarative.open_choices import choices_of
 from feinsum.languages.declarative.printing import show
 from feinsum.languages.declarative.syntax import DeclarativeFunction, SyntaxNode
+from feinsum.languages.trees import with_changed_children
 
 _WORDS: Final = ("op", "dtype", "layout", "type")
 """Arguments whose values are words of the language."""
@@ -63,12 +64,7 @@ def _renamed_node(node: Any, names: Mapping[str, str], types: Mapping[str, str])
     if isinstance(node, syntax.CallArgument) and node.name in _WORDS and isinstance(node.value, syntax.NameUse):
         return replace(node, value=syntax.NameUse(types.get(node.value.name, node.value.name)))
     changes: dict[str, Any] = {}
-    for part in fields(node):
-        value = getattr(node, part.name)
-        if isinstance(value, SyntaxNode):
-            changes[part.name] = _renamed_node(value, names, types)
-        elif isinstance(value, tuple) and part.name != "span":
-            changes[part.name] = tuple(_renamed_node(v, names, types) if isinstance(v, SyntaxNode) else v for v in value)
+    node = with_changed_children(node, SyntaxNode, lambda child: _renamed_node(child, names, types))
     declares = isinstance(node, syntax.CallArgument) and node.type is not None
     if declares or isinstance(node, (syntax.NameUse, syntax.Let, syntax.Declaration, syntax.DeclarativeParameter)):
         changes["name"] = names.get(node.name, node.name)

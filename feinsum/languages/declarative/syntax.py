@@ -7,11 +7,12 @@ nodes come from text (:mod:`.reading`) and from Python (:mod:`.tracing`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from feinsum.languages.source import Span
+from feinsum.languages.trees import children_of
 
 NOWHERE = Span(0, 0)
 
@@ -302,18 +303,8 @@ def shared_names(form: FormCall) -> tuple[str, ...]:
     return tuple(n.name for n in shared.items if isinstance(n, NameUse)) if isinstance(shared, ListOf) else ()
 
 
-def children(node: SyntaxNode) -> Iterator[SyntaxNode]:
-    """The nodes right below a node."""
-    for part in fields(node):
-        value = getattr(node, part.name)
-        if isinstance(value, SyntaxNode):
-            yield value
-        elif isinstance(value, tuple) and part.name != "span":
-            yield from (entry for entry in value if isinstance(entry, SyntaxNode))
-
-
 def walk_nodes(node: SyntaxNode) -> Iterator[SyntaxNode]:
     """A node and all below it, in order of the text."""
     yield node
-    for child in children(node):
+    for child in children_of(node, SyntaxNode):
         yield from walk_nodes(child)

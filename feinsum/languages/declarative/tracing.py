@@ -238,12 +238,22 @@ def _binder(body: Callable[..., Any], count: int) -> tuple[tuple[syntax.Declarat
     return tuple(syntax.DeclarativeParameter(name) for name in names), [Traced(NameUse(name)) for name in names]
 
 
-def _over(kind: str, shape: Any, body: Callable[..., Any], name: str, **arguments: Any) -> Traced:
+def _over(
+    kind: str,
+    shape: Any,
+    body: Callable[..., Any],
+    name: str,
+    *,
+    lengths_as: str = "shape",
+    type_: syntax.Type | None = None,
+    **arguments: Any,
+) -> Traced:
     lengths = shape if isinstance(shape, (tuple, list)) else (shape,)
     binder, indices = _binder(body, len(lengths))
     block = _traced(lambda: body(*indices))
     given = tuple(CallArgument(value, key) for key, value in arguments.items())
-    return _name_value(FormCall(kind, (CallArgument(_node(list(lengths)), "shape"), *given), binder, block), name)
+    first = CallArgument(_node(list(lengths)), lengths_as)
+    return _name_value(FormCall(kind, (first, *given), binder, block), name, type_)
 
 
 def compute(shape: Any, body: Callable[..., Any], *, name: str = "") -> Traced:
@@ -268,11 +278,8 @@ def scan(shape: Any, body: Callable[..., Any], op: str = "sum", *, name: str = "
 
 def grid(dim: Any, body: Callable[..., Any], shape: Any, *, name: str = "") -> Traced:
     """``grid (dim = ...) |i, j| body(i, j)``, of whose tiles the result is cut to a shape."""
-    lengths = dim if isinstance(dim, (tuple, list)) else (dim,)
-    binder, indices = _binder(body, len(lengths))
-    block = _traced(lambda: body(*indices))
     type_ = syntax.TensorType("Tensor", tuple(_node(n) for n in shape))
-    return _name_value(FormCall("grid", (CallArgument(_node(list(lengths)), "dim"),), binder, block), name, type_)
+    return _over("grid", dim, body, name, lengths_as="dim", type_=type_)
 
 
 def affine_for(end: Any, init: Any, body: Callable[..., Any], *, begin: Any = None, name: str = "") -> Traced:

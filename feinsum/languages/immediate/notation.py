@@ -122,16 +122,15 @@ class ImmediateNotation:
             least = stride * length
         return strides
 
-    def _on_scalar(self, parts: list[Any], start: int, end: int) -> Token:
-        token: Token = parts[0]
-        return token
+    def _on_scalar(self, parts: list[Any], start: int, end: int) -> Any:
+        return parts[0]
+
+    _on_strides = _on_scalar
 
     def _on_nothing(self, parts: list[Any], start: int, end: int) -> None:
         return None
 
-    def _on_strides(self, parts: list[Any], start: int, end: int) -> list[Token]:
-        found: list[Token] = parts[0]
-        return found
+    _on_comma = _on_nothing
 
     def _on_distance(self, parts: list[Any], start: int, end: int) -> int:
         distance = self.integer(parts[0])
@@ -182,9 +181,6 @@ class ImmediateNotation:
 
     def _on_slice_all(self, parts: list[Any], start: int, end: int) -> ImmediateSlice:
         return ImmediateSlice(None, None, Span(start, end))
-
-    def _on_comma(self, parts: list[Any], start: int, end: int) -> None:
-        return None
 
     def _on_number(self, parts: list[Any], start: int, end: int) -> tuple[float, Span]:
         token, span = parts[0], Span(start, end)

@@ -50,8 +50,7 @@ def _body_lines(body: Iterable[Instruction], margin: str, remarks: Remarks) -> I
         if remark:
             yield f"{margin}; {remark}"
         if isinstance(instruction, For):
-            head = f"for {instruction.type} {instruction.variable} = {instruction.start} to {instruction.stop}"
-            yield f"{margin}{head} {{"
+            yield f"{margin}{show_instruction(instruction)} {{"
             yield from _body_lines(instruction.body, margin + _INDENT, remarks)
             yield f"{margin}}}"
         else:

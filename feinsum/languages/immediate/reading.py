@@ -6,17 +6,26 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import count, pairwise
+from itertools import count
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note
 from feinsum.languages.immediate.grammar import GRAMMAR, OPCODES, WORDS
 from feinsum.languages.immediate.notation import ImmediateNotation
 from feinsum.languages.immediate.syntax import ImmediateFunction
-from feinsum.languages.scanning import END, UNKNOWN, Token, TooDeepError, UnexpectedTokenError, as_elsewhere, named
+from feinsum.languages.scanning import (
+    END,
+    UNKNOWN,
+    Token,
+    TooDeepError,
+    UnexpectedTokenError,
+    as_elsewhere,
+    named,
+    split_functions,
+)
 from feinsum.languages.source import SourceText, Span
 
 
@@ -32,7 +41,7 @@ def read_functions(source: SourceText, findings: Findings, strict: bool) -> tupl
     """The functions of a text; errors are put into `findings`."""
     notation = ImmediateNotation(findings, strict)
     readings: dict[str, Reading] = {}
-    for tokens in _functions(GRAMMAR.scan(source.text), findings):
+    for tokens in split_functions(GRAMMAR.scan(source.text), "DEFINE", findings.error):
         reading = _parse_tokens(tokens, notation)
         if reading is None:
             continue
@@ -44,19 +53,6 @@ def read_functions(source: SourceText, findings: Findings, strict: bool) -> tupl
             findings.error("function-redefined", reading.function.span, message, [note, fix])
         readings.setdefault(name, reading)
     return tuple(readings.values())
-
-
-def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Token]]:
-    """The tokens of each function; `define` begins one, and nothing else does."""
-    starts = [index for index, token in enumerate(tokens) if token.kind == "DEFINE"]
-    first = starts[0] if starts else len(tokens)
-    if first:
-        token = tokens[0]
-        elsewhere, end = as_elsewhere(tokens, 0, "';'")
-        message = elsewhere or f"a function begins with 'define', not with '{token.text}'"
-        findings.error("syntax", Span(token.start, end), message)
-    for start, end in pairwise([*starts, len(tokens)]):
-        yield list(tokens[start:end])
 
 
 def _parse_tokens(tokens: list[Token], notation: ImmediateNotation) -> Reading | None:

@@ -88,12 +88,17 @@ def _check_sum(update: ImmediateUpdate, findings: Findings) -> None:
             findings.error("sum-indices", update.map.output.span, message)
 
 
+def _check_output(update: ImmediateUpdate, rule: str, findings: Findings) -> None:
+    *inputs, output = _update_letters(update)
+    for letter in dict.fromkeys(output):
+        if letter not in "".join(inputs):
+            message = f"index '{letter}' of {update.result} is in no operand that is read"
+            findings.error(rule, update.map.output.span, message)
+
+
 def _check_update_product(update: ImmediateUpdate, findings: Findings) -> None:
     a, b, c = _update_letters(update)
-    for letter in dict.fromkeys(c):
-        if letter not in a + b:
-            message = f"index '{letter}' of {update.result} is in no operand that is read"
-            findings.error("product-indices", update.map.output.span, message)
+    _check_output(update, "product-indices", findings)
     for letter in dict.fromkeys(a + b):
         if letter not in c:
             message = f"index '{letter}' is not in {update.result}; a product sums over nothing"
@@ -102,10 +107,7 @@ def _check_update_product(update: ImmediateUpdate, findings: Findings) -> None:
 
 def _check_log(update: ImmediateUpdate, findings: Findings) -> None:
     a, b, c = _update_letters(update)
-    for letter in dict.fromkeys(c):
-        if letter not in a + b:
-            message = f"index '{letter}' of {update.result} is in no operand that is read"
-            findings.error("log-output", update.map.output.span, message)
+    _check_output(update, "log-output", findings)
     for term, name, others in zip(update.map.inputs, update.operands, (b + c, a + c), strict=True):
         for letter in dict.fromkeys(term.letters):
             if letter not in others:

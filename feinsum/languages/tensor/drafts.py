@@ -86,14 +86,12 @@ class Drafter(TensorNotation):
     def operands(self, parts: list[Any], start: int, end: int) -> list[Any]:
         return list(parts)
 
-    names = indices = modifiers = operands
+    names = indices = modifiers = region = parameters = operands
 
     def immediate(self, parts: list[Any], start: int, end: int) -> Immediate:
         return Immediate(parts[0], Span(start, end))
 
-    def immediate_bound(self, parts: list[Any], start: int, end: int) -> int:
-        value: int = parts[0]
-        return value
+    immediate_bound = TensorNotation.only
 
     def single(self, parts: list[Any], start: int, end: int) -> SubviewEntry:
         return SubviewEntry(parts[0], 0, Span(start, end))
@@ -262,9 +260,6 @@ class Drafter(TensorNotation):
     def lifetime_stop(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         return InstructionDraft("lifetime_stop", Span(start, end), [parts[0]])
 
-    def region(self, parts: list[InstructionDraft], start: int, end: int) -> list[InstructionDraft]:
-        return list(parts)
-
     def parallel(self, parts: list[Any], start: int, end: int) -> InstructionDraft:
         return InstructionDraft("parallel", Span(start, start + len("parallel")), regions=[parts[0]])
 
@@ -318,9 +313,6 @@ class Drafter(TensorNotation):
 
     def parameter(self, parts: list[Any], start: int, end: int) -> TensorParameter:
         return TensorParameter(parts[0], parts[1], parts[2] or {}, Span(start, end))
-
-    def parameters(self, parts: list[TensorParameter], start: int, end: int) -> list[TensorParameter]:
-        return list(parts)
 
     def function(self, parts: list[Any], start: int, end: int) -> FunctionDraft:
         name, parameters, attributes, body = parts

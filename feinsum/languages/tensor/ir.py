@@ -52,6 +52,11 @@ class TensorOperation:
         left, pairs = iter(self.operands[1:]), zip(self.attributes["offsets"], self.attributes["sizes"], strict=True)
         return [(next(left) if a is None else a, next(left) if n is None else n) for a, n in pairs]
 
+    @property
+    def loop_bounds(self) -> tuple[TensorValue, ...]:
+        """The begin, end and step of a ``for``; behind them are the values that it carries."""
+        return self.operands[: len(self.operands) - len(self.regions[0].parameters) + 1]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorRegion:

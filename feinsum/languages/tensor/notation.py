@@ -86,6 +86,8 @@ class TensorNotation:
     def array(self, parts: list[Any], start: int, end: int) -> tuple[Any, ...]:
         return tuple(parts)
 
+    shape = strides = array
+
     def attribute(self, parts: list[Any], start: int, end: int) -> tuple[str, Any, Span]:
         name, value = parts
         if _is_too_deep(value):
@@ -119,17 +121,10 @@ class TensorNotation:
             return UNKNOWN
         return found
 
-    def scalar_type(self, parts: list[Token], start: int, end: int) -> Type:
-        return SCALARS[parts[0].text]
-
     def scalar(self, parts: list[Token], start: int, end: int) -> TensorScalar:
         return SCALARS[parts[0].text]
 
-    def shape(self, parts: list[Extent], start: int, end: int) -> tuple[Extent, ...]:
-        return tuple(parts)
-
-    def strides(self, parts: list[Extent], start: int, end: int) -> tuple[Extent, ...]:
-        return tuple(parts)
+    scalar_type = scalar
 
     def no_options(self, parts: list[Any], start: int, end: int) -> tuple[None, bool]:
         return None, False

@@ -6,7 +6,7 @@ default is not written, and numbers have the fewest digits that give them back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from feinsum.languages.tensor.definitions import MODIFIERS_OF_FAMILY
@@ -48,7 +48,8 @@ def _instruction(operation: TensorOperation, margin: str) -> Iterable[str]:
     text = _FORMS.get(family, _show_compute)(operation)
     results = f"{_show_names(operation.results)} = " if operation.results else ""
     if not operation.regions:
-        yield f"{margin}{results}{text}"
+        type_ = f" : {_show_types(operation.results)}" if operation.results else ""
+        yield f"{margin}{results}{text}{type_}"
         return
     yield f"{margin}{results}{text} {{"
     yield from _region_lines(operation.regions[0], margin + _INDENT)
@@ -73,13 +74,12 @@ def _modifiers(operation: TensorOperation) -> str:
 
 
 def _show_compute(operation: TensorOperation) -> str:
-    """An operation of names and a type, or of names only."""
+    """An operation of names."""
     name = operation.name
     if name in MODIFIERS_OF_FAMILY:
         name += f".{operation.attributes[MODIFIERS_OF_FAMILY[name][0]]}"
     operands = f" {_show_names(operation.operands)}" if operation.operands else ""
-    type_ = f" : {_show_types(operation.results)}" if operation.results else ""
-    return f"{name}{_modifiers(operation)}{operands}{type_}"
+    return f"{name}{_modifiers(operation)}{operands}"
 
 
 def _show_cumsum(operation: TensorOperation) -> str:
@@ -88,28 +88,16 @@ def _show_cumsum(operation: TensorOperation) -> str:
     return f"cumsum{_modifiers(operation)} %{alpha.name}, %{A.name}, {mode}, %{beta.name}, %{B.name}"
 
 
-def _alloca(operation: TensorOperation) -> str:
-    return f"alloca{_dictionary(operation.annotations, ' ')} : {_show_types(operation.results)}"
-
-
-def _builtin(operation: TensorOperation) -> str:
-    return f"builtin.{operation.attributes['builtin']} : {_show_types(operation.results)}"
-
-
-def _show_constant_operation(operation: TensorOperation) -> str:
-    return f"constant {_show_constant(operation.attributes['value'])} : {_show_types(operation.results)}"
-
-
 def _show_expand(operation: TensorOperation) -> str:
     dynamic = iter(operation.operands[1:])
     sizes = [f"%{next(dynamic).name}" if size is None else str(size) for size in operation.attributes["shape"]]
     bounds = f"{operation.attributes['mode']} -> {' x '.join(sizes)}"
-    return f"expand %{operation.operands[0].name}[{bounds}] : {_show_types(operation.results)}"
+    return f"expand %{operation.operands[0].name}[{bounds}]"
 
 
 def _show_fuse(operation: TensorOperation) -> str:
     bounds = f"{operation.attributes['first']}, {operation.attributes['last']}"
-    return f"fuse %{operation.operands[0].name}[{bounds}] : {_show_types(operation.results)}"
+    return f"fuse %{operation.operands[0].name}[{bounds}]"
 
 
 def _subview(operation: TensorOperation) -> str:
@@ -122,23 +110,17 @@ def _subview(operation: TensorOperation) -> str:
     for offset, size in zip(operation.attributes["offsets"], operation.attributes["sizes"], strict=True):
         entry = shown(offset)
         entries.append(entry if size == 0 else f"{entry}:{shown(size)}")
-    return f"subview %{operation.operands[0].name}[{', '.join(entries)}] : {_show_types(operation.results)}"
+    return f"subview %{operation.operands[0].name}[{', '.join(entries)}]"
 
 
 def _show_load(operation: TensorOperation) -> str:
     memref, *indices = operation.operands
-    return (
-        f"{operation.name}{_modifiers(operation)} %{memref.name}[{_show_names(indices)}] : {_show_types(operation.results)}"
-    )
+    return f"{operation.name}{_modifiers(operation)} %{memref.name}[{_show_names(indices)}]"
 
 
 def _show_store(operation: TensorOperation) -> str:
     value, memref, *indices = operation.operands
     return f"{operation.name}{_modifiers(operation)} %{value.name}, %{memref.name}[{_show_names(indices)}]"
-
-
-def _show_size(operation: TensorOperation) -> str:
-    return f"size %{operation.operands[0].name}[{operation.attributes['mode']}] : {_show_types(operation.results)}"
 
 
 def _foreach(operation: TensorOperation) -> str:
@@ -150,32 +132,25 @@ def _foreach(operation: TensorOperation) -> str:
 
 def _for(operation: TensorOperation) -> str:
     variable, *carried = operation.regions[0].parameters
-    bounds = operation.operands[: len(operation.operands) - len(carried)]
-    text = f"for %{variable.name}{_loop_type(variable)} = {_show_names(bounds)}"
-    if not carried:
-        return text
+    bounds = operation.loop_bounds
     begins = operation.operands[len(bounds) :]
     init = ", ".join(f"%{value.name} = %{begin.name}" for value, begin in zip(carried, begins, strict=True))
-    return f"{text} init({init}) -> ({_show_types(carried)})"
+    shown = f" init({init}){_carried_types(carried)}" if carried else ""
+    return f"for %{variable.name}{_loop_type(variable)} = {_show_names(bounds)}{shown}"
 
 
 def _loop_type(variable: TensorValue) -> str:
     return "" if variable.type == INDEX else f": {variable.type}"
 
 
-def _if(operation: TensorOperation) -> str:
-    types = f" -> ({_show_types(operation.results)})" if operation.results else ""
-    return f"if %{operation.operands[0].name}{types}"
-
-
-def _yield(operation: TensorOperation) -> str:
-    return f"yield ({_show_names(operation.operands)})"
+def _carried_types(values: Sequence[TensorValue]) -> str:
+    return f" -> ({_show_types(values)})" if values else ""
 
 
 _FORMS: Mapping[str, Callable[[TensorOperation], str]] = {
-    "alloca": _alloca,
-    "builtin": _builtin,
-    "constant": _show_constant_operation,
+    "alloca": lambda op: f"alloca{_dictionary(op.annotations, ' ')}",
+    "builtin": lambda op: f"builtin.{op.attributes['builtin']}",
+    "constant": lambda op: f"constant {_show_constant(op.attributes['value'])}",
     "cooperative_matrix_load": _show_load,
     "cooperative_matrix_store": _show_store,
     "cumsum": _show_cumsum,
@@ -183,13 +158,14 @@ _FORMS: Mapping[str, Callable[[TensorOperation], str]] = {
     "for": _for,
     "foreach": _foreach,
     "fuse": _show_fuse,
-    "if": _if,
+    "if": lambda op: f"if %{op.operands[0].name}{_carried_types(op.results)}",
     "load": _show_load,
-    "size": _show_size,
+    "size": lambda op: f"size %{op.operands[0].name}[{op.attributes['mode']}]",
     "store": _show_store,
     "subview": _subview,
-    "yield": _yield,
+    "yield": lambda op: f"yield ({_show_names(op.operands)})",
 }
+"""The text of instructions without their results and types, by family; of all others :func:`_show_compute`."""
 
 
 def _show_constant(value: Any) -> str:

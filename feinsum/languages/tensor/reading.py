@@ -6,13 +6,12 @@ and its names are known to be unknown, so that the lines behind it are read and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
-from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, as_elsewhere
+from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, as_elsewhere, split_functions
 from feinsum.languages.source import SourceText, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Drafter, FunctionDraft, Immediate, InstructionDraft, SubviewEntry
@@ -30,7 +29,7 @@ def read_module(source: SourceText, findings: Findings, strict: bool = False) ->
     """The functions of a text, whose names and types are looked up; errors are put into `findings`."""
     drafter = Drafter(findings, strict)
     functions: dict[str, TensorFunction] = {}
-    for tokens in _functions(GRAMMAR.scan(source.text), findings):
+    for tokens in split_functions(GRAMMAR.scan(source.text), "FUNC", findings.error):
         draft, unknown = _parse_function(tokens, drafter)
         if draft is None:
             continue
@@ -42,19 +41,6 @@ def read_module(source: SourceText, findings: Findings, strict: bool = False) ->
         made = _FunctionBuilder(drafter, {t.text for t in tokens if t.kind == "LOCAL"}, unknown).function(draft)
         functions.setdefault(name, made)
     return tuple(functions.values())
-
-
-def _functions(tokens: Sequence[Token], findings: Findings) -> Iterator[list[Token]]:
-    """The tokens of each function; `func` begins one, and nothing else does."""
-    starts = [index for index, token in enumerate(tokens) if token.kind == "FUNC"]
-    first = starts[0] if starts else len(tokens)
-    if first:
-        token = tokens[0]
-        elsewhere, end = as_elsewhere(tokens, 0, "';'")
-        message = elsewhere or f"a function begins with 'func', not with '{token.text}'"
-        findings.error("syntax", Span(token.start, end), message)
-    for start, end in pairwise([*starts, len(tokens)]):
-        yield list(tokens[start:end])
 
 
 def _parse_function(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraft | None, set[str]]:

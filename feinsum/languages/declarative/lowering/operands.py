@@ -19,9 +19,9 @@ from feinsum.languages.declarative.lowering.terms import (
     Constant,
     Load,
     Reduce,
-    Select,
     Term,
     TermVariable,
+    guarded_terms,
     rename_variables,
     substitute,
     walk_terms,
@@ -73,13 +73,7 @@ def with_operands(equation: ArrayEquation) -> list[ArrayEquation]:
 
 def _guarded_sums(equation: ArrayEquation) -> Iterator[Reduce]:
     """The sums of numbers that are evaluated for all elements: what a condition guards may not exist elsewhere."""
-    guarded = {
-        t
-        for s in walk_terms(equation.body)
-        if isinstance(s, Select)
-        for way in (s.then, s.otherwise)
-        for t in walk_terms(way)
-    }
+    guarded = guarded_terms(equation.body)
     inner = {t for r in walk_terms(equation.body) if isinstance(r, Reduce) for t in walk_terms(r.body)}
     for term in dict.fromkeys(walk_terms(equation.body)):
         if (

@@ -26,6 +26,7 @@ from feinsum.languages.declarative.lowering.terms import (
     Select,
     Term,
     TermVariable,
+    guarded_terms,
     rename_variables,
     substitute,
     walk_terms,
@@ -196,15 +197,8 @@ def find_finished(equation: ArrayEquation) -> EinsumStep | None:
     bare = find_einsum(equation)
     if bare is not None or equation.scan:
         return bare
-    guarded = {
-        t
-        for s in walk_terms(equation.body)
-        if isinstance(s, Select)
-        for way in (s.then, s.otherwise)
-        for t in walk_terms(way)
-    }
     sums = [t for t in walk_terms(equation.body) if isinstance(t, Reduce)]
-    if len(sums) != 1 or sums[0].dtype != equation.dtype or (sums[0] in guarded):
+    if len(sums) != 1 or sums[0].dtype != equation.dtype or sums[0] in guarded_terms(equation.body):
         return None
     inner = find_einsum(ArrayEquation(equation.array, equation.variables, sums[0]))
     if inner is None:
@@ -301,13 +295,7 @@ def _split_reductions(
     equation: ArrayEquation, word: str, wanted: Callable[[ArrayEquation], bool], number: int = 0
 ) -> list[ArrayEquation]:
     """An equation with the wanted ones of its reductions as equations before it."""
-    guarded = {
-        t
-        for s in walk_terms(equation.body)
-        if isinstance(s, Select)
-        for way in (s.then, s.otherwise)
-        for t in walk_terms(way)
-    }
+    guarded = guarded_terms(equation.body)
     for term in walk_terms(equation.body):
         if not isinstance(term, Reduce) or term in guarded or not term.free <= set(equation.variables):
             continue

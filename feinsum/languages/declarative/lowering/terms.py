@@ -10,9 +10,11 @@ Terms are compared by what they say, so that equal ones are computed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeAlias
+
+from feinsum.languages.trees import children_of, with_changed_children
 
 
 @dataclass(frozen=True)
@@ -159,14 +161,9 @@ def bound(term: Term) -> tuple[TermVariable, ...]:
     return ()
 
 
-def subterms(term: Any) -> Iterator[Any]:
+def subterms(term: Term | _TermBase) -> Iterator[Term]:
     """The terms right below a term."""
-    for part in fields(term):
-        value = getattr(term, part.name)
-        if isinstance(value, _TermBase):
-            yield value
-        elif isinstance(value, tuple):
-            yield from (entry for entry in value if isinstance(entry, _TermBase))
+    return children_of(term, _TermBase)  # type: ignore[arg-type]
 
 
 def walk_terms(term: Term) -> Iterator[Term]:
@@ -183,16 +180,14 @@ def walk_terms(term: Term) -> Iterator[Term]:
 
 def rebuild_term(term: Term, change: Callable[[Term], Term]) -> Term:
     """A term with its children changed."""
-    changes: dict[str, Any] = {}
-    for part in fields(term):
-        value = getattr(term, part.name)
-        if isinstance(value, _TermBase):
-            changes[part.name] = change(value)  # type: ignore[arg-type]
-        elif isinstance(value, tuple) and value and all(isinstance(entry, _TermBase) for entry in value):
-            changes[part.name] = tuple(map(change, value))
-    if all(changes[name] == getattr(term, name) for name in changes):
-        return term
-    return replace(term, **changes)
+    found: Term = with_changed_children(term, _TermBase, change)  # type: ignore[arg-type]
+    return found
+
+
+def guarded_terms(term: Term) -> set[Term]:
+    """All terms in here that a condition guards; they are not evaluated for every element, and may not exist elsewhere."""
+    selects = [one for one in walk_terms(term) if isinstance(one, Select)]
+    return {one for s in selects for way in (s.then, s.otherwise) for one in walk_terms(way)}
 
 
 def substitute(term: Term, values: Mapping[Term, Term]) -> Term:

@@ -100,7 +100,7 @@ def check_for(operation: TensorOperation, report: Report) -> None:
         report.error("attribute-type", "unroll is true or false")
     variable, *carried = operation.regions[0].parameters
     if operation.operands:
-        bounds = operation.operands[: len(operation.operands) - len(carried)]
+        bounds = operation.loop_bounds
         _check_loop_type(variable, bounds, report)
         for value, begin in zip(carried, operation.operands[len(bounds) :], strict=True):
             if not _is_carried(value.type):

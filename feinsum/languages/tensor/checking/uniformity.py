@@ -71,7 +71,7 @@ def _visit_inside(
     if operation.name == "for":
         (region,) = operation.regions
         variable, *carried = region.parameters
-        bounds = operation.operands[: len(operation.operands) - len(carried)]
+        bounds = operation.loop_bounds
         trips = max((found.get(value, UNIFORM) for value in bounds), default=UNIFORM)
         # what a loop carries is as varying as what it yields, which depends on what it carries: levels only rise
         known = level

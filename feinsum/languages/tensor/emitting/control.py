@@ -116,7 +116,7 @@ def _set(context: Context, variable: Any, found: Any) -> None:
     if variable == found:
         return
     if isinstance(variable, Matrix):
-        matrices.copy_elements(context, found, variable)
+        matrices.fill_matrix(context, variable, lambda q: f"{found.name}[{q}]")
     else:
         context.put(f"{variable} = {found}")
 
@@ -167,7 +167,7 @@ def emit_for(context: Context, operation: TensorOperation, run: Run) -> None:
     """Loop variables are counted in 64 bits, so that a small type does not wrap before the loop ends."""
     (region,) = operation.regions
     variable, *carried = region.parameters
-    bounds = operation.operands[: len(operation.operands) - len(carried)]
+    bounds = operation.loop_bounds
     begin, end, *steps = [context.text(value) for value in bounds]
     step = steps[0] if steps else "1"
     variables = [_declare_variable(context, value) for value in carried]

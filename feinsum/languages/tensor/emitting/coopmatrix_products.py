@@ -15,11 +15,10 @@ from feinsum.languages.tensor.emitting.matrices import (
     MOST_WRITTEN_OUT,
     by_components,
     cast_into,
-    copy_elements,
     declare,
     element_position,
+    fill_matrix,
     for_each_element,
-    is_small,
 )
 from feinsum.languages.tensor.emitting.numbers import arithmetic_expression, c_type_of, conversion
 from feinsum.languages.tensor.ir import TensorOperation, TensorValue
@@ -38,7 +37,7 @@ def emit_product(context: Context, operation: TensorOperation) -> None:
     context.body.append(cgen.ArrayOf(cgen.Value(total.c, total.name), total.length))
     depth, pieces = a.type.columns, total.pieces
     small = total.length * depth <= MOST_WRITTEN_OUT
-    copy_elements(context, c, total)
+    fill_matrix(context, total, lambda q: f"{c.name}[{q}]")
     if isinstance(total, Fragments):
         multiply_fragments(context, a, b, total)
         _round_and_cast(context, result, total)
@@ -84,11 +83,10 @@ def _round(context: Context, total: Matrix) -> None:
     type_ = total.type.component
     if type_ in (F16, BF16):
 
-        def body(q: Amount) -> None:
-            text = by_components(total, lambda part: f"round_{type_}({part(f'{total.name}[{q}]', total.width)})")
-            context.put(f"{total.name}[{q}] = {text}")
+        def text(q: Amount) -> str:
+            return by_components(total, lambda part: f"round_{type_}({part(f'{total.name}[{q}]', total.width)})")
 
-        for_each_element(context, total.length, body, is_small(total))
+        fill_matrix(context, total, text)
 
 
 def _multiplied(a: Matrix, b: Matrix, total: Matrix, left: str, right: str, sum_: str) -> str:

@@ -62,17 +62,20 @@ def vector_of(matrix: Matrix, components: list[str]) -> str:
     return f"({matrix.c})({', '.join(components)})" if matrix.width > 1 else components[0]
 
 
-def copy_elements(context: Context, source: Matrix, target: Matrix) -> None:
-    for_each_element(
-        context, source.length, lambda q: context.put(f"{target.name}[{q}] = {source.name}[{q}]"), is_small(source)
-    )
+def fill_matrix(context: Context, matrix: Matrix, text: Callable[[Amount], str]) -> None:
+    """Store the text of each element of the array."""
+
+    def body(q: Amount) -> None:
+        context.put(f"{matrix.name}[{q}] = {text(q)}")
+
+    for_each_element(context, matrix.length, body, is_small(matrix))
 
 
 def emit_matrix_constant(context: Context, operation: TensorOperation) -> None:
     matrix = declare(context, operation.results[0])
     value = literal(operation.attributes["value"], matrix.type.component)
     filled = f"({matrix.c})({value})" if matrix.width > 1 else value
-    for_each_element(context, matrix.length, lambda q: context.put(f"{matrix.name}[{q}] = {filled}"), is_small(matrix))
+    fill_matrix(context, matrix, lambda q: filled)
     context.values[operation.results[0]] = matrix
 
 
@@ -90,20 +93,18 @@ def emit_elementwise(context: Context, operation: TensorOperation, name: str) ->
     operands = [context.values[value] for value in operation.operands]
     type_ = operands[0].type.component
 
-    def body(q: Amount) -> None:
+    def text(q: Amount) -> str:
         vectors = [f"{operand.name}[{q}]" for operand in operands]
         if type_ in (F32, F64):
-            text = arithmetic_expression(name, type_, vectors, type_)
-        else:
-            text = by_components(
-                matrix,
-                lambda part: arithmetic_expression(
-                    name, type_, [part(v, o.width) for v, o in zip(vectors, operands, strict=True)], matrix.type.component
-                ),
-            )
-        context.put(f"{matrix.name}[{q}] = {text}")
+            return arithmetic_expression(name, type_, vectors, type_)
+        return by_components(
+            matrix,
+            lambda part: arithmetic_expression(
+                name, type_, [part(v, o.width) for v, o in zip(vectors, operands, strict=True)], matrix.type.component
+            ),
+        )
 
-    for_each_element(context, matrix.length, body, is_small(matrix))
+    fill_matrix(context, matrix, text)
     context.values[operation.results[0]] = matrix
 
 
@@ -112,17 +113,15 @@ def emit_scale(context: Context, operation: TensorOperation) -> None:
     source: Matrix = context.values[operation.operands[1]]
     factor, type_ = context.text(operation.operands[0]), matrix.type.component
 
-    def body(q: Amount) -> None:
+    def text(q: Amount) -> str:
         vector = f"{source.name}[{q}]"
         if type_ in (F32, F64):
-            text = f"{factor} * {vector}"
-        else:
-            text = by_components(
-                matrix, lambda part: arithmetic_expression("mul", type_, [factor, part(vector, source.width)], type_)
-            )
-        context.put(f"{matrix.name}[{q}] = {text}")
+            return f"{factor} * {vector}"
+        return by_components(
+            matrix, lambda part: arithmetic_expression("mul", type_, [factor, part(vector, source.width)], type_)
+        )
 
-    for_each_element(context, matrix.length, body, is_small(matrix))
+    fill_matrix(context, matrix, text)
     context.values[operation.results[0]] = matrix
 
 
@@ -138,15 +137,13 @@ def cast_into(context: Context, source: Matrix, matrix: Matrix) -> None:
     before, after = source.type.component, matrix.type.component
     if source.width == matrix.width:
 
-        def body(q: Amount) -> None:
+        def text(q: Amount) -> str:
             vector = f"{source.name}[{q}]"
             if matrix.width > 1 and _has_conversion(before, after):
-                context.put(f"{matrix.name}[{q}] = convert_{matrix.c}({vector})")
-            else:
-                text = by_components(matrix, lambda part: conversion(part(vector, source.width), before, after))
-                context.put(f"{matrix.name}[{q}] = {text}")
+                return f"convert_{matrix.c}({vector})"
+            return by_components(matrix, lambda part: conversion(part(vector, source.width), before, after))
 
-        for_each_element(context, matrix.length, body, is_small(matrix))
+        fill_matrix(context, matrix, text)
         return
     for column in range(matrix.type.columns):
         for piece in range(matrix.pieces):
