@@ -132,11 +132,21 @@ def derivative_steps(e: Spelled, path: Sequence[Sequence[int]]) -> list[tuple[tu
     return found
 
 
-def fresh_letter(e: Spelled) -> str:
-    """An index that the einsum does not have yet."""
+def batched_subscripts(subscripts: str, shapes: Sequence[Shape], at: Sequence[int | None]) -> str:
+    """The einsum for a batch, whose axis is the first one of the result, as of every operand that has one.
+
+    :param shapes: of the operands, with the axis of the batch.
+    :param at: not None of the operands that have one.
+
+    >>> batched_subscripts("ij,jk->ik", [(9, 2, 3), (3, 4)], [0, None])
+    'aij,jk->aik'
+    """
+    e = spell(subscripts, [shape if axis is None else shape[1:] for shape, axis in zip(shapes, at, strict=True)])
     known = {*e.output, *"".join(e.terms)}
     letters = map(chr, (*range(ord("a"), ord("z") + 1), *range(ord("A"), ord("Z") + 1), *range(0xC0, 0x4000)))
-    return next(letter for letter in letters if letter.isalpha() and letter not in known)
+    batch = next(letter for letter in letters if letter.isalpha() and letter not in known)
+    terms = [term if axis is None else batch + term for term, axis in zip(e.terms, at, strict=True)]
+    return f"{','.join(terms)}->{batch}{e.output}"
 
 
 def matching_positions(have: Sequence[int], want: Sequence[int]) -> list[int]:

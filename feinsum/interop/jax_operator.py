@@ -19,7 +19,7 @@ from jax.interpreters import ad, batching, mlir
 
 from feinsum.contract.contract import contract
 from feinsum.errors import ArgumentError
-from feinsum.interop.derivatives import derivative, fresh_letter, from_interleaved_form, matching_positions, spell
+from feinsum.interop.derivatives import batched_subscripts, derivative, from_interleaved_form, matching_positions, spell
 from feinsum.interop.host_device import host_device
 from feinsum.interop.library import CPU
 
@@ -187,11 +187,8 @@ def _on_diagonal(value: Any, repeated: Sequence[int]) -> Any:
 
 def _batch_rule(operands: Sequence[Any], axes: Sequence[int | None], *, subscripts: str, optimize: Any) -> tuple[Any, int]:
     moved = [one if axis is None else jax.numpy.moveaxis(one, axis, 0) for one, axis in zip(operands, axes, strict=True)]
-    shapes = [one.shape if axis is None else one.shape[1:] for one, axis in zip(moved, axes, strict=True)]
-    e = spell(subscripts, shapes)
-    batch = fresh_letter(e)
-    terms = [term if axis is None else batch + term for term, axis in zip(e.terms, axes, strict=True)]
-    return _bind_primitive(f"{','.join(terms)}->{batch}{e.output}", moved, optimize), 0
+    batched = batched_subscripts(subscripts, [one.shape for one in moved], axes)
+    return _bind_primitive(batched, moved, optimize), 0
 
 
 _primitive.def_impl(_at_once)

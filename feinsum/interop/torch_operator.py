@@ -20,9 +20,9 @@ from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.interop.derivatives import (
     Derivative,
+    batched_subscripts,
     derivative,
     derivative_steps,
-    fresh_letter,
     from_interleaved_form,
     matching_positions,
     spell,
@@ -246,11 +246,7 @@ def _batched_subscripts(
     :param at: which axis of each operand is that of the batch; None if it has none.
     """
     moved = [one if axis is None else one.movedim(axis, 0) for one, axis in zip(operands, at, strict=True)]
-    shapes = [one.shape if axis is None else one.shape[1:] for one, axis in zip(moved, at, strict=True)]
-    e = spell(subscripts, shapes)
-    batch = fresh_letter(e)
-    terms = [term if axis is None else batch + term for term, axis in zip(e.terms, at, strict=True)]
-    return f"{','.join(terms)}->{batch}{e.output}", moved
+    return batched_subscripts(subscripts, [one.shape for one in moved], at), moved
 
 
 def _set_up(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
