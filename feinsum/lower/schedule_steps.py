@@ -16,12 +16,11 @@ from typing import Any
 
 import loopy as lp
 import numpy as np
-from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction
-from pymbolic.primitives import Call, Product, Subscript, Variable
+from pymbolic.primitives import Subscript, Variable
 
 from feinsum.contraction import ContractionSchedule, ContractionStep
 from feinsum.lower.epilogue_expressions import OutputEpilogue
+from feinsum.lower.substitution_rules import sum_of_calls
 
 Length = int | str
 
@@ -138,13 +137,8 @@ class Steps:
 
     def _value(self, factors: tuple[str, ...]) -> Any:
         """The sum of a product of rules."""
-        nest = self.nests[-1]
-        indexing = nest.step.indexing
-        calls = tuple(Call(Variable(f), self._at(x)) for f, x in zip(factors, indexing.inputs, strict=True))
-        value = calls[0] if len(calls) == 1 else Product(calls)
-        if not indexing.summed:
-            return value
-        return Reduction(SumReductionOperation(), tuple(nest.inames[x] for x in indexing.summed), value)
+        indexing = self.nests[-1].step.indexing
+        return sum_of_calls(factors, indexing.inputs, indexing.summed, self.nests[-1].inames)
 
     def _at(self, letters: str) -> tuple[Variable, ...]:
         return tuple(Variable(self.nests[-1].inames[letter]) for letter in letters)

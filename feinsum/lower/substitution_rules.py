@@ -1,17 +1,20 @@
-"""Substitution rules that stay apart: loopy merges rules with equal right-hand sides whenever it transforms a kernel.
+"""Substitution rules: sums of products of their calls, and how rules stay apart.
 
-After the first ``split_iname``, only ``A_0`` is left of ``A_0(i0, i1) := A[i0, i1]`` and ``A_1(a, b) := A[a, b]``, and a
-transformation of one operand would be one of both.  A tag on the read, which changes nothing else, keeps them apart.
+loopy merges rules with equal right-hand sides whenever it transforms a kernel.  After the first ``split_iname``, only
+``A_0`` is left of ``A_0(i0, i1) := A[i0, i1]`` and ``A_1(a, b) := A[a, b]``, and a transformation of one operand would be
+one of both.  A tag on the read, which changes nothing else, keeps them apart.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import loopy as lp
-from loopy.symbolic import IdentityMapper, RuleArgument, SubstitutionMapper, TaggedVariable
+from loopy.library.reduction import SumReductionOperation
+from loopy.symbolic import IdentityMapper, Reduction, RuleArgument, SubstitutionMapper, TaggedVariable
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Product, Subscript
+from pymbolic.primitives import Call, Product, Subscript, Variable
 from pytools.tag import Tag, tag_dataclass
 
 
@@ -59,3 +62,15 @@ class _Marker(IdentityMapper[[]]):  # type: ignore[misc]  # loopy's mappers are 
         tags: frozenset[Any] = getattr(expr.aggregate, "tags", frozenset())
         kept = frozenset(tag for tag in tags if not isinstance(tag, RuleCopy))
         return Subscript(TaggedVariable(expr.aggregate.name, kept | {RuleCopy(self.number)}), self.rec(expr.index))
+
+
+def sum_of_calls(rules: Sequence[str], inputs: Sequence[str], summed: str, inames: Mapping[str, str]) -> Any:
+    """``sum(summed, product of rules at their indices)``; without a sum where nothing is summed over."""
+    calls = tuple(
+        Call(Variable(rule), tuple(Variable(inames[letter]) for letter in letters))
+        for rule, letters in zip(rules, inputs, strict=True)
+    )
+    value = calls[0] if len(calls) == 1 else Product(calls)
+    if not summed:
+        return value
+    return Reduction(SumReductionOperation(), tuple(inames[letter] for letter in summed), value)

@@ -11,11 +11,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import loopy as lp
-from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import IdentityMapper, Reduction, SubstitutionMapper
+from loopy.symbolic import IdentityMapper, SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Call, Product, Subscript, Variable
+from pymbolic.primitives import Subscript, Variable
 
+from feinsum.lower.substitution_rules import sum_of_calls
 from feinsum.match.expression_uses import find_uses
 
 if TYPE_CHECKING:
@@ -147,13 +147,6 @@ def with_instructions(t_unit: lp.TranslationUnit, kernel: lp.LoopKernel, changed
 
 
 def bare_value(match: Match, row: int) -> Any:
-    """``sum(summed, product of the operands of a row)``."""
-    indexing, loops = match.einsum.indexing, match.loops[row]
-    calls = tuple(
-        Call(Variable(rule), tuple(Variable(loops[x]) for x in letters))
-        for rule, letters in zip(match.rules[row], indexing.inputs, strict=True)
-    )
-    value = calls[0] if len(calls) == 1 else Product(calls)
-    if not indexing.summed:
-        return value
-    return Reduction(SumReductionOperation(), tuple(loops[x] for x in indexing.summed), value)
+    """``sum(summed, product of the operands of a row)``, the right-hand side of a row without an epilogue."""
+    indexing = match.einsum.indexing
+    return sum_of_calls(match.rules[row], indexing.inputs, indexing.summed, match.loops[row])

@@ -11,16 +11,17 @@ import islpy as isl
 import loopy as lp
 import numpy as np
 from loopy.kernel.data import Iname
-from loopy.library.reduction import SumReductionOperation
-from loopy.symbolic import Reduction, SubstitutionMapper
+from loopy.symbolic import SubstitutionMapper
 from pymbolic.mapper.substitutor import make_subst_func
-from pymbolic.primitives import Call, Product, Variable
+from pymbolic.primitives import Call, Variable
 
 from feinsum.contraction import ContractionSchedule
 from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.lower.schedule_steps import StepNest, Steps, fresh_name
+from feinsum.lower.substitution_rules import sum_of_calls
 from feinsum.match import Match
+from feinsum.match.stored_functions import bare_value
 from feinsum.subscripts import Subscripts
 
 
@@ -152,7 +153,7 @@ def contract_first(
         for row, names in zip(e.args, rules, strict=True)
     )
     result = replace(match, einsum=BatchedEinsum(indexing, args), rules=rules)
-    changed = {insn_id: product_of_rules(result, row, indexing.output) for row, insn_id in enumerate(match.insn_ids)}
+    changed = {insn_id: bare_value(result, row) for row, insn_id in enumerate(match.insn_ids)}
     kernel = kernel.copy(
         instructions=[
             insn.copy(expression=changed[insn.id]) if insn.id in changed else insn for insn in kernel.instructions
@@ -168,27 +169,8 @@ def _partial_sum(
     """``name(kept) := sum(summed, product of factors)``, formal arguments named like the inames they stand for."""
     formal = {letter: f"{match.inames[letter]}_arg" for letter in kept}
     at = {**{letter: match.inames[letter] for letter in summed}, **formal}
-    calls = [
-        Call(Variable(factor), tuple(Variable(at[letter]) for letter in match.einsum.indexing.inputs[k]))
-        for factor, k in zip(factors, chosen, strict=True)
-    ]
-    value = calls[0] if len(calls) == 1 else Product(tuple(calls))
-    if summed:
-        value = Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in summed), value)
+    value = sum_of_calls(factors, [match.einsum.indexing.inputs[k] for k in chosen], summed, at)
     return lp.SubstitutionRule(name, tuple(formal[letter] for letter in kept), value)
-
-
-def product_of_rules(match: Match, row: int, output: str) -> object:
-    """``sum(summed, product of the operands of a row)``, the right-hand side of an instruction of the match."""
-    indexing = match.einsum.indexing
-    calls = tuple(
-        Call(Variable(rule), tuple(Variable(match.inames[letter]) for letter in letters))
-        for rule, letters in zip(match.rules[row], indexing.inputs, strict=True)
-    )
-    value = calls[0] if len(calls) == 1 else Product(calls)
-    if not indexing.summed:
-        return value
-    return Reduction(SumReductionOperation(), tuple(match.inames[letter] for letter in indexing.summed), value)
 
 
 def split_index(
@@ -257,7 +239,7 @@ def split_index(
                 predicates=frozenset(map(divided, insn.predicates)),
                 within_inames=(insn.within_inames - {loops[letter]}) | {outside, inside},
             )
-        changed[insn_id] = insn.copy(expression=product_of_rules(result, number, result.einsum.indexing.output))
+        changed[insn_id] = insn.copy(expression=bare_value(result, number))
     domain = isl.BasicSet(f"{{[{outside}, {inside}]: 0 <= {outside} < {size // length} and 0 <= {inside} < {length}}}")
     kernel = kernel.copy(
         instructions=[changed.get(insn.id, insn) for insn in kernel.instructions],

@@ -24,7 +24,7 @@ from feinsum.einsum import Array, BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.lower.schedule_steps import fresh_name
 from feinsum.match import Match
-from feinsum.rewrites.algebra import product_of_rules
+from feinsum.match.stored_functions import bare_value
 from feinsum.subscripts import Subscripts
 
 
@@ -90,7 +90,7 @@ def fuse(t_unit: lp.TranslationUnit, match: Match, letters: str) -> tuple[lp.Tra
         at = SubstitutionMapper(make_subst_func(dict(zip(old, digits_of(Variable(iname), sizes), strict=True))))
         changed[insn_id] = insn.copy(
             assignee=at(insn.assignee),
-            expression=product_of_rules(result, number, result.einsum.indexing.output),
+            expression=bare_value(result, number),
             predicates=frozenset(map(at, insn.predicates)),
             within_inames=(insn.within_inames - set(old)) | {iname},
         )

@@ -17,8 +17,7 @@ from pymbolic.primitives import Subscript, Variable
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.match import Match
-from feinsum.match.stored_functions import Finishing, output_placeholder
-from feinsum.rewrites.algebra import product_of_rules
+from feinsum.match.stored_functions import Finishing, bare_value, output_placeholder
 from feinsum.rewrites.fusion import digits_of, name_one_index, put_one_loop
 
 
@@ -103,7 +102,7 @@ def _joined_rule(kernel: lp.LoopKernel, rule: str, name: str, term: str, letters
 def _joined_row(kernel: lp.LoopKernel, match: Match, result: Match, number: int, letters: str) -> Any:
     """The instruction of a row, with one loop or sum for several."""
     output, insn = match.einsum.indexing.output, kernel.id_to_insn[match.insn_ids[number]]
-    expression = product_of_rules(result, number, result.einsum.indexing.output)
+    expression = bare_value(result, number)
     if letters not in output:
         return insn.copy(expression=expression)
     loops, iname = match.loops[number], result.loops[number][letters[-1]]
