@@ -105,9 +105,7 @@ def expected_s(here: Instance, s: TransformSpace, configuration: Configuration) 
     :raises TransformError: if the space does not apply or refuses it.
     """
     problem = here.problem(s)
-    reason = s.refusal(problem, configuration)
-    if reason is not None:
-        raise TransformError(f"space '{s.name}' refuses {dict(configuration)}: {reason}")
+    s.require(problem, configuration)
     if parts := s.parts(problem, configuration):
         return sum(expected_s(part.instance, part.space, part.configuration) for part in parts)
     return Oracle(here).predict(s, problem, s.parameters(problem), [configuration])[0]

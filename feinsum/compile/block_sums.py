@@ -5,7 +5,6 @@ A work-item computes one element of the result; bounds of blocks are compiled in
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,13 +12,19 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from feinsum.compile.stacks import NARROW, WORK_ITEMS, aligned_array, digits_text, merged_axes, position_text
+from feinsum.compile.stacks import (
+    NARROW,
+    aligned_array,
+    digits_text,
+    launch_elements,
+    merged_axes,
+    position_text,
+)
 from feinsum.devices.opencl import build_program
 
 Bounds: TypeAlias = tuple[tuple[int, int] | None, ...]
 """For each axis the first index of a block, and the one behind its last; None for all of the axis."""
 _TYPES: Final = {"float32": "float", "float64": "double"}
-_lock = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +41,6 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
 
     The launch waits for the events of all of them, too, and its own is then that of `to`.
     """
-    import pyopencl as cl
-
     if not to.size:
         return
     size = to.dtype.itemsize
@@ -51,12 +54,7 @@ def add_blocks(to: Any, scale: Any, summands: Sequence[Summand], queue: Any, wai
     blocks = tuple(tuple(one.bounds[axis] for axis in axes) for one in summands)
     index = "uint" if to.size < NARROW else "ulong"
     kernel = _block_sum_kernel(queue.context, to.dtype.name, index, shape[1:], blocks)
-    events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
-    work_items = -(-to.size // WORK_ITEMS) * WORK_ITEMS
-    with _lock:
-        kernel.set_args(*numbers)
-        done = cl.enqueue_nd_range_kernel(queue, kernel, (work_items,), (WORK_ITEMS,), wait_for=events or None)
-    to.events[:] = [done]
+    launch_elements(kernel, numbers, to.size, to, arrays, queue, wait_for)
 
 
 @lru_cache(maxsize=256)

@@ -31,8 +31,6 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
 
     :param axis: that of `to` which counts them.
     """
-    import pyopencl as cl
-
     if not to.size:
         return
     size, count = to.dtype.itemsize, to.size // len(arrays)
@@ -44,6 +42,15 @@ def stack_into(to: Any, axis: int, arrays: Sequence[Any], queue: Any, wait_for: 
     for one, each in zip(arrays, others, strict=True):
         numbers += [one.base_data, one.offset // size, *each]
     kernel = _stack_kernel(queue.context, _WORDS[size], "uint" if count < NARROW else "ulong", shape[1:], len(arrays))
+    launch_elements(kernel, numbers, count, to, arrays, queue, wait_for)
+
+
+def launch_elements(
+    kernel: Any, numbers: Sequence[Any], count: int, to: Any, arrays: Sequence[Any], queue: Any, wait_for: Sequence[Any]
+) -> None:
+    """Launch a kernel of one work-item an element, behind the events of all arrays; its own is then that of `to`."""
+    import pyopencl as cl
+
     events = [*wait_for, *to.events, *(event for one in arrays for event in one.events)]
     work_items = -(-count // WORK_ITEMS) * WORK_ITEMS
     with _lock:

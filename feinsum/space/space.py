@@ -226,6 +226,12 @@ class TransformSpace:
             elif time.thread_time() > end:
                 return
 
+    def require(self, problem: Problem, configuration: Configuration) -> None:
+        """:raises TransformError: if a configuration is refused."""
+        reason = self.refusal(problem, configuration)
+        if reason is not None:
+            raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+
     def default(self, problem: Problem) -> dict[str, Value]:
         """The first accepted configuration: what a performance engineer would try first.
 
@@ -271,9 +277,7 @@ class TransformSpace:
         :raises SpaceError: if the transformation raises anything else, or returns anything but the kernel with the same
             arguments, which is a fault of the space.
         """
-        reason = self.refusal(problem, configuration)
-        if reason is not None:
-            raise TransformError(f"space '{self.name}' refuses {dict(configuration)}: {reason}")
+        self.require(problem, configuration)
         t_unit = load_module("feinsum.match").sign_lengths(t_unit)
         if match.makes_more:
             return self._finished(t_unit, match, configuration, problem)

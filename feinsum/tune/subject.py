@@ -200,6 +200,20 @@ class EinsumSubject:
         return proof(self.einsum, dict(self.sizes), device.queue, seed)
 
 
+def nonempty_lengths(e: BatchedEinsum, sizes: Mapping[str, int] | None, verb: str) -> dict[str, int]:
+    """The length of every index.
+
+    :param verb: what is to be done with the einsum.
+    :raises ShapeError: if a long axis has no length, or any axis is empty.
+    """
+    require_einsum(e)
+    lengths = e.resolve(sizes)
+    for letter, length in lengths.items():
+        if length == 0:
+            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to {verb}")
+    return lengths
+
+
 def make_subject(what: BatchedEinsum | Tunable, sizes: Mapping[str, int] | None) -> Subject:
     """The subject that an einsum is at these lengths of its long axes, or a program at these of its own.
 
@@ -207,11 +221,7 @@ def make_subject(what: BatchedEinsum | Tunable, sizes: Mapping[str, int] | None)
     """
     if not isinstance(what, BatchedEinsum) and isinstance(what, Tunable):
         return what.subject(sizes)
-    require_einsum(what)
-    lengths = what.resolve(sizes)
-    for letter, length in lengths.items():
-        if length == 0:
-            raise ShapeError(f"index '{letter}' of '{what.subscripts}' is empty, so there is nothing to tune")
+    lengths = nonempty_lengths(what, sizes, "tune")
     canonical = canonicalize_einsum(what)
     return EinsumSubject(canonical.key, canonical.renaming.lengths(lengths), canonical)
 

@@ -9,11 +9,12 @@ from feinsum.compile.executable import build_executable
 from feinsum.compile.realize import realize
 from feinsum.devices import Device
 from feinsum.devices import device as choose_device
-from feinsum.einsum import BatchedEinsum, require_einsum
-from feinsum.errors import SearchError, ShapeError, TransformError, ValidationError
+from feinsum.einsum import BatchedEinsum
+from feinsum.errors import SearchError, TransformError, ValidationError
 from feinsum.registry import find_space, matching_spaces
 from feinsum.space import Configuration, Missed, TransformSpace
 from feinsum.timing import Timing, time_executable
+from feinsum.tune.subject import nonempty_lengths
 from feinsum.tune.task import draw_seed
 from feinsum.validate import Rotation, Verdict, proof
 
@@ -44,11 +45,7 @@ def timeit(
     :raises TransformError: if the space refuses the configuration or the kernel does not compile.
     :raises ValidationError: if its results are wrong, or those of the runs that were timed; the message names the seed.
     """
-    require_einsum(e)
-    lengths = e.resolve(sizes)
-    for letter, length in lengths.items():
-        if length == 0:
-            raise ShapeError(f"index '{letter}' of '{e.subscripts}' is empty, so there is nothing to time")
+    lengths = nonempty_lengths(e, sizes, "time")
     if not seconds >= 0:
         raise SearchError(f"seconds is {seconds}; it is 0 or more")
     chosen = choose_device(device)
