@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -234,3 +234,18 @@ def _term_letters(term: Iterable[object], where: str) -> str:
             order = "; where subscripts are text, they come before the arrays" if array else ""
             raise SubscriptError(f"{found} is not an index; the interleaved form takes integers 0 to 51 or '...'{order}")
     return "".join(letters)
+
+
+def extended_bijection(ours: Sequence[str], theirs: Sequence[str], known: Mapping[str, str]) -> dict[str, str] | None:
+    """The one-to-one map `known` extended so that `ours` reads `theirs`; None where it cannot be.
+
+    >>> extended_bijection("ij", "ab", {"i": "a"}), extended_bijection("ij", "ab", {"j": "a"})
+    ({'i': 'a', 'j': 'b'}, None)
+    """
+    if len(ours) != len(theirs):
+        return None
+    extended = dict(known)
+    for a, b in zip(ours, theirs, strict=True):
+        if extended.setdefault(a, b) != b:
+            return None
+    return extended if len(set(extended.values())) == len(extended) else None

@@ -202,6 +202,17 @@ _OF_AN_EINSUM = (
 )
 
 
+def _refuse_options(ctx: click.Context, subject: str, allowed: Sequence[str] = ()) -> None:
+    """Refuse options that only einsums have.
+
+    :param allowed: those that go with the subject, too.
+    """
+    for name in _OF_AN_EINSUM:
+        if name not in allowed and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+            raise click.UsageError(f"{flags[name]} does not go with {subject}")
+
+
 def _tune_program(path: str, options: Mapping[str, Any]) -> None:
     """Search what a program leaves open, at the lengths of its arguments."""
     from feinsum.cli.description import read_lengths
@@ -209,10 +220,7 @@ def _tune_program(path: str, options: Mapping[str, Any]) -> None:
     from feinsum.tune.autotune import autotune
 
     ctx = click.get_current_context()
-    given = [name for name in _OF_AN_EINSUM if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
-    if unknown := [name for name in given if name not in _OF_A_PROGRAM]:
-        flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
-        raise click.UsageError(f"{flags[unknown[0]]} does not go with a program")
+    _refuse_options(ctx, "a program", _OF_A_PROGRAM)
     taken = {name: options[name] for name in ("trials", "timeout", "sampler", "seed", "workers", "scheduler")}
     report = autotune(program(path), options["device"], options["database"], read_lengths(options["sizes"]), **taken)
     if options["as_json"]:
@@ -235,10 +243,7 @@ def _tune_batch(path: str, options: Mapping[str, Any]) -> None:
     from feinsum.tune.jobs import read_jobs
 
     ctx = click.get_current_context()
-    given = [name for name in _OF_AN_EINSUM if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE]
-    if given:
-        flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
-        raise click.UsageError(f"{flags[given[0]]} does not go with a job file; write it into the file")
+    _refuse_options(ctx, "a job file; write it into the file")
     shard = Shard() if options["shard"] is None else Shard.parse(options["shard"])
     file = read_jobs(path)
     word = options["device"]

@@ -17,6 +17,7 @@ from pymbolic.primitives import Variable
 
 from feinsum.match.einsum_grammar import Row
 from feinsum.match.kernel_source import SourceKernel
+from feinsum.subscripts import extended_bijection
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,8 @@ def _unify_inames(
     first: Row, row: Row, ours: Sequence[str], theirs: Sequence[str], inames: Mapping[str, str]
 ) -> dict[str, str] | None:
     """The one-to-one map `inames` extended so that `ours` reads `theirs` with equal lengths, or None."""
-    if len(ours) != len(theirs):
-        return None
-    extended = dict(inames)
-    for a, b in zip(ours, theirs, strict=True):
-        if extended.setdefault(a, b) != b or first.lengths[a] != row.lengths[b]:
-            return None
-    return extended if len(set(extended.values())) == len(extended) else None
+    extended = extended_bijection(ours, theirs, inames)
+    return extended if extended is not None and all(first.lengths[a] == row.lengths[extended[a]] for a in ours) else None
 
 
 def rename_inames(expressions: frozenset[Any], inames: Mapping[str, str]) -> frozenset[Any]:

@@ -11,7 +11,7 @@ from itertools import chain, permutations
 
 from feinsum.canonicalization import Renaming, canonicalize_einsum
 from feinsum.einsum import BatchedEinsum
-from feinsum.subscripts import Subscripts
+from feinsum.subscripts import Subscripts, extended_bijection
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,15 @@ def find_roles(pattern: Subscripts, indexing: Subscripts) -> Roles | None:
         if len(operands) == len(pattern.inputs):
             return Roles(indices, operands)
         for k in range(len(indexing.inputs)):
-            extended = None if k in operands else _unify_indices(pattern.inputs[len(operands)], indexing.inputs[k], indices)
+            extended = (
+                None if k in operands else extended_bijection(pattern.inputs[len(operands)], indexing.inputs[k], indices)
+            )
             found = None if extended is None else assign(extended, (*operands, k))
             if found is not None:
                 return found
         return None
 
-    start = _unify_indices(pattern.output, indexing.output, {})
+    start = extended_bijection(pattern.output, indexing.output, {})
     return None if start is None else assign(start, ())
 
 
@@ -134,14 +136,3 @@ def _appearances(terms: Sequence[str]) -> dict[tuple[int, ...], list[str]]:
     for letter in dict.fromkeys("".join((terms[-1], *terms))):
         found.setdefault(tuple(term.count(letter) for term in terms), []).append(letter)
     return found
-
-
-def _unify_indices(ours: str, theirs: str, indices: Mapping[str, str]) -> dict[str, str] | None:
-    """The bijection `indices` extended so that `ours` reads `theirs`, or None where it cannot be."""
-    if len(ours) != len(theirs):
-        return None
-    extended = dict(indices)
-    for a, b in zip(ours, theirs, strict=True):
-        if extended.setdefault(a, b) != b:
-            return None
-    return extended if len(set(extended.values())) == len(extended) else None

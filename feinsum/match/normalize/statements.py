@@ -161,17 +161,9 @@ def read_region(source: SourceKernel, instructions: Iterable[Any]) -> StatementR
     found = sorted(instructions, key=lambda insn: (order.before(insn.id).bit_count(), place[insn.id]))
     statements = [_read_statement(source, insn) for insn in found]
     inames = frozenset[str]().union(*(statement.loops | statement.summed for statement in statements))
-    region = StatementRegion(source, order, statements, find_each_length(source, inames))
+    region = StatementRegion(source, order, statements, find_lengths(source, inames))
     _check_order(region)
     return region
-
-
-def find_each_length(source: SourceKernel, inames: Iterable[str]) -> dict[str, Length]:
-    """The length of each iname by itself.
-
-    :raises MatchError: if loops depend on each other or on data.
-    """
-    return find_lengths(source, inames)
 
 
 def _read_statement(source: SourceKernel, insn: Any) -> KernelStatement:

@@ -18,7 +18,6 @@ from feinsum.languages.declarative import syntax
 from feinsum.languages.declarative.lowering.folding import INDEX, cast, constant_index, fold
 from feinsum.languages.declarative.lowering.terms import (
     Apply,
-    ArrayEquation,
     Iterate,
     Load,
     Reduce,
@@ -302,17 +301,3 @@ def _replaced_tile(scope: TileScope, gone: Fill, old: Term, new: Term) -> TileSc
 
     stages = tuple(change(stage) for stage in scope.stages if stage != gone)
     return replace(scope, stages=stages, value=new if scope.value == old else scope.value)
-
-
-Scope: TypeAlias = TileScope
-__all__ = [
-    "ArrayEquation",
-    "Fill",
-    "Rounds",
-    "ScopeTile",
-    "Stage",
-    "TileScope",
-    "UnfoldingTiles",
-    "flattened_stages",
-    "terms_of",
-]
