@@ -71,7 +71,7 @@ class ArrayAdapter(Protocol):
 
 
 def has_foreign_arrays(values: Iterable[Any]) -> bool:
-    """Whether any of the values is no array of numpy or pyopencl."""
+    """Whether any value is not an array of numpy or pyopencl."""
     for value in values:
         kind = value.__class__
         if kind not in _native:

@@ -108,16 +108,16 @@ class SplitMma(Mma):
         return 2 + 6 + 8 + self._cut(terms)
 
     def tile_error(self, terms: int, depth: int) -> float:
-        """The error: each of the three products of a step cuts off u / 2 for each of its products, and 2 u of the sum so far."""
+        """The error: each of a step's three products cuts off u / 2 of each of its terms, and 2 u of the sum so far."""
         steps = -(-min(terms, depth) // self.k)
         return 2 + 6 + 8 + 3 * steps * (self.k / 2 + 2) + -(-terms // depth)
 
     def sum_error(self, terms: int, kind: str) -> float:
         """The error of two sums, of the first bits and of the rests.
 
-        From the rest of a rounded number 2 u are cut off, from that of a cut number 6 u; the product of two rests is 4 u, or
-        8 u where B is cut as it is read.  Each step cuts off u / 2 of each of its products, and 2 u of the sum so far.  The
-        sum of the smaller products errs by less than a five-hundredth of that; adding it last costs u.
+        From the rest of a rounded number 2 u are cut off, from that of a cut number 6 u; the product of two rests is 4 u,
+        or 8 u where B is cut as it is read.  Each step cuts off u / 2 of each of its products, and 2 u of the sum so far.
+        The sum of the smaller products errs by less than a five-hundredth of that; adding it last costs u.
         """
         rests = 2 + 2 + 4 if kind == "split" else 2 + 6 + 8
         return rests + (1 + 1 / 500) * -(-terms // self.k) * (self.k / 2 + 2) + 1
