@@ -55,8 +55,8 @@ EFFECTS = (
              "a damaged file among the caches of loopy and pyopencl costs time and nothing else, and so does a full disk;"
              " making a cache does not wait for the disk", "pytools 2025.1 to 2026.1") for name in _PYTOOLS),
     Effect("islpy._monkeypatch:warn", ("effects",), _MAKING,
-           "threads that make kernels get no warnings that loopy uses deprecated functions of islpy, which would be"
-           " errors under `python -W error`; filters of warnings, which all threads share, stay as they are", "loopy 2025.2"),
+           "threads that make kernels get no warnings that loopy uses deprecated functions of islpy, which"
+           " would be errors under `python -W error`; the filters that all threads share stay as they are", "loopy 2025.2"),
     Effect("loopy.codegen.loop:set_up_hw_parallel_loops", ("compile.ordered",), _MAKING,
            "the same kernel has the same source in every process", "loopy 2025.2"),
     Effect("loopy:CACHING_ENABLED", ("compile.codegen",), _MAKING,

@@ -43,7 +43,7 @@ def tensors_like(torch: Any, given: Sequence[Any], alignments: Sequence[int]) ->
 
 
 def _one_by_one(torch: Any, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
-    """The same by what is public."""
+    """The checks by public attributes, one by one."""
     marks = [
         (one.__class__, one.shape, one.stride(), one.dtype, one.device, one.dtype.is_complex, n - 1)
         for one, n in zip(given, alignments, strict=True)
