@@ -130,7 +130,7 @@ def _grow(rows: Sequence[Row], factor: float) -> Forest:
 def _delays(rows: Sequence[Row], errors: Any) -> Any:
     """How much later than expected rows are, as logarithms; less what all of a space are late for a problem.
 
-    Of a single one nobody knows whether it was disturbed.
+    It is unknown whether a single one was disturbed.
     """
     by_space: dict[tuple[Problem, str], list[float]] = {}
     for row, error in zip(rows, errors, strict=True):

@@ -109,7 +109,7 @@ def alternating(samplers: Mapping[str, Sampler], rounds: int, seconds: float = f
 
 
 def take_rounds(samplers: Mapping[str, Sampler], seconds: float, rounds: int = 64) -> Race:
-    """A race in which nobody drops out: which way is the fastest is not the question."""
+    """A race in which no way drops out: which is the fastest is not the question."""
     return run_race(samplers, seconds=seconds, looks=(rounds,))
 
 

@@ -4,7 +4,7 @@
     python -m benchmarks suite --cases all --side gpu --device gpu --out h200.jsonl
     python -m benchmarks suite --cases sem_interp_p7 --peers numpy,jax --python /tmp/peers/bin/python
 
-    python -m benchmarks wide --limit 2                         # einsums that nobody tuned: two of each class, on the CPU
+    python -m benchmarks wide --limit 2                         # untuned einsums: two of each class, on the CPU
     python -m benchmarks wide --class rich --tune 20            # each tuned for 20 s as well
     python -m benchmarks wide --cases tccg_0 dg_ --layout turned --out wide.jsonl
     python -m benchmarks wide --side gpu --minutes 9 --ahead 8  # what 9 minutes suffice for; again for the next ones
@@ -59,7 +59,7 @@ def suite() -> None:
 
 
 def wide() -> None:
-    """Einsums that nobody tuned."""
+    """Untuned einsums."""
     parser = parser_of(__doc__)
     add = parser.add_argument
     add("--class", dest="classes", nargs="+", choices=CLASSES, default=CLASSES, help="(default: all)")

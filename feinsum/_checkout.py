@@ -1,4 +1,4 @@
-"""What differs between a checkout and an installation: where transforms and tuning_db lie, and how extras are installed."""
+"""A checkout or an installation: where transforms and tuning_db lie, and how extras are installed."""
 
 from __future__ import annotations
 

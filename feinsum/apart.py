@@ -203,7 +203,7 @@ class _ThreadTask:
         return None
 
     def result(self) -> Any:
-        """What the task returned.
+        """The value that the task returned.
 
         :raises BaseException: what it raised.
         """

@@ -32,7 +32,7 @@ class Effect:
     :ivar by: the modules of feinsum that change it.
     :ivar until: the event after which it is as it was.
     :ivar why: the reason.
-    :ivar of: the versions of the library of which an internal attribute is changed.
+    :ivar of: the library whose internal attribute is changed, and its versions.
     """
 
     place: str
@@ -46,17 +46,17 @@ _PYTOOLS = ("_PersistentDictBase.__init__", "_PersistentDictBase._exec_sql_fn", 
 
 EFFECTS = (
     Effect("sys.meta_path", ("_backend",), "opt_einsum is imported, or `undo()` called",
-           "a finder learns that opt_einsum is imported, which then has to be told of feinsum", "opt_einsum 3.4"),
+           "a finder learns that opt_einsum is imported, which then gets the name of feinsum's backend", "opt_einsum 3.4"),
     Effect("opt_einsum.backends.dispatch:_aliases", ("_backend",), _LASTS,
            "`oe.contract(..., backend='feinsum')` calls the module that computes", "opt_einsum 3.4"),
     Effect("sys.modules", ("_checkout", "canonicalization.bliss", "registry"), _ENDS,
-           "some modules are not where Python looks: those of a checkout, igraph's extension, and files of spaces"),
+           "some modules are not on Python's path: those of a checkout, igraph's extension, and files of spaces"),
     *(Effect(f"pytools.persistent_dict:{name}", ("caches",), _LASTS,
              "a damaged file among the caches of loopy and pyopencl costs time and nothing else, and so does a full disk;"
-             " no disk is waited for where a cache is made", "pytools 2025.1 to 2026.1") for name in _PYTOOLS),
+             " making a cache does not wait for the disk", "pytools 2025.1 to 2026.1") for name in _PYTOOLS),
     Effect("islpy._monkeypatch:warn", ("effects",), _MAKING,
-           "threads that make kernels hear nothing of what loopy uses and islpy deprecates, which would be errors under"
-           " `python -W error`; filters of warnings, which all threads share, stay as they are", "loopy 2025.2"),
+           "threads that make kernels get no warnings that loopy uses deprecated functions of islpy, which"
+           " would be errors under `python -W error`; the filters that all threads share stay as they are", "loopy 2025.2"),
     Effect("loopy.codegen.loop:set_up_hw_parallel_loops", ("compile.ordered",), _MAKING,
            "the same kernel has the same source in every process", "loopy 2025.2"),
     Effect("loopy:CACHING_ENABLED", ("compile.codegen",), _MAKING,
@@ -71,14 +71,14 @@ EFFECTS = (
     Effect("gc", ("effects",), _MAKING,
            "looking through loopy's objects, which live on, would take a tenth of the time"),
     Effect("signal", ("interrupts",), "the module is imported",
-           "handlers of Python wait while a binary module is imported, which they would leave in pieces"),
+           "Python's signal handlers wait while a binary module is imported, which they would leave half imported"),
     Effect("os.environ:OCL_ICD_VENDORS", ("devices.icd",), _LASTS,
            "the loader of OpenCL finds the drivers that pip and conda installed; your own value stays"),
     Effect("os.environ:XDG_CACHE_HOME", ("devices.json_store",), _LASTS,
            "where your cache directory cannot be written, pyopencl and OpenCL runtimes need another"),
     Effect("os.environ:FEINSUM_TRANSFORMS", ("registry",), _ENDS,
            "worker processes load the files that `registry.add_file` was given, too"),
-    Effect("atexit", ("ending", "apart"), _ENDS, "the end waits for calls of drivers, and for no candidate"),
+    Effect("atexit", ("ending", "apart"), _ENDS, "the process waits for calls of drivers, not for candidates"),
     Effect("os.register_at_fork", ("ending",), _ENDS, "a forked process has none of the threads that are in drivers"),
     Effect("warnings.filters", ("search.tpe",), "the search has begun", "Optuna warns that its sampler is experimental"),
     Effect("optuna.logging", ("search.tpe",), "the search has begun", "Optuna prints a line for each search"),

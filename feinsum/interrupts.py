@@ -56,7 +56,7 @@ def deferred() -> Iterator[None]:
 
 
 def load_module(name: str) -> ModuleType:
-    """A module; if nobody imported it yet, it is imported without interruption; damaged caches do not matter to it.
+    """A module, imported without interruption if it is new; damaged caches do not matter to it.
 
     One thread imports at a time: Python 3.11 to 3.14 let a thread import ``a.b`` while another is half through ``a``.
     """

@@ -79,7 +79,7 @@ def parse_subscripts(text: str, ranks: Sequence[int] | None = None) -> Subscript
 
 
 def parse_symbols(text: str, ranks: Sequence[int]) -> tuple[tuple[str, ...], str]:
-    """The same for any number of indices: terms and output in letters and the characters that follow them.
+    """Subscripts with any number of indices: terms and output in letters and the characters that follow them.
 
     Axes of an ellipsis that the output leaves out are summed, as in opt_einsum, torch and JAX; numpy refuses them.
 
@@ -189,7 +189,7 @@ def from_interleaved(axes: Sequence[Iterable[object]], output: Iterable[object] 
 
 
 def from_names(axes: Sequence[Iterable[object]], output: Iterable[object] | None) -> str:
-    """The same for any number of indices, which are integers of any size, or all names, as opt_einsum takes them.
+    """Subscripts from indices that are all integers of any size, or all names, as opt_einsum takes them.
 
     >>> from_names([["row", "sum"], ["sum", "column"]], ["row", "column"])
     'bc,ca->ba'

@@ -13,7 +13,7 @@ CASES: list[Case] = json.loads((ROOT / "benchmarks" / "suite.json").read_text(en
 SHORT_LIST = [case for case in CASES if case["cpu"].get("short_list")]
 
 _MESHES = ("dg", "ader", "sem")
-"""Families whose index e counts the elements of a mesh, which nobody knows when a kernel is generated."""
+"""Families whose index e counts the elements of a mesh, whose number is unknown when a kernel is generated."""
 
 
 def describe(case: Case, side: str, dtype: str, *, long: bool = False) -> fe.BatchedEinsum:

@@ -69,7 +69,7 @@ class Engine:
         self._run_s = 0.0
 
     def hello(self) -> dict[str, Any]:
-        """The versions and libraries of which the engine consists."""
+        """The versions of its packages, and the libraries that it loads."""
         return {"versions": self.versions(), "libraries": self.libraries()}
 
     def versions(self) -> dict[str, str]:

@@ -82,7 +82,7 @@ class ConfigurationChoice:
 
     @property
     def origin(self) -> Origin:
-        """The same as plain data."""
+        """The origin of the choice as plain data."""
         return Origin(
             self.rung,
             self.space.name,

@@ -13,7 +13,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def complete_one_of(names: Callable[[], Iterable[str]]) -> Complete:
-    """Offer those names that begin with what is typed; nothing where they cannot be found."""
+    """Offer the names that begin with the typed text; none if the names cannot be found."""
 
     def complete(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         try:

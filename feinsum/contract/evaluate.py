@@ -317,7 +317,7 @@ def prepare(
 
 
 def in_steps(text: str, operands: Operands, how: How, out: Any, recipe: Recipe) -> Recipe | None:
-    """The same in steps of two operands, where one kernel would contract all and the caller leaves the choice to us."""
+    """The recipe in steps of two operands, where one kernel would contract all and the caller leaves the choice open."""
     if split_strategy(how.optimize)[0] is not True or len(recipe.plan.steps) > 1 or len(operands.arrays) < 3:
         return None
     if recipe.types.result.name not in PRODUCT_DTYPES:

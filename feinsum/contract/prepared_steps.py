@@ -148,7 +148,7 @@ class StepValue:
         return list(self.array.events)
 
     def taken(self, queue: Any, alignment: int) -> Any:
-        """Its buffer."""
+        """The buffer, made if necessary."""
         if self.buffer is None:
             self.buffer, copy = input_buffer(self.array, queue, alignment, overwritten=self.shared_with_result)
             if copy is not None and not isinstance(copy, np.ndarray):

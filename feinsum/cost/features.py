@@ -43,7 +43,7 @@ def problem_features(e: BatchedEinsum, sizes: Mapping[str, int], device: DeviceP
     registers = {"registers of device": float(device.vectors)} if device.simd_bytes else {}
 
     def alignment(letters: str) -> float:
-        """Of what multiple of bytes rows of an array begin at, up to a line of 128 bytes."""
+        """The bytes to whose multiples the rows of an array are aligned, up to a line of 128 bytes."""
         return _log_value(math.gcd(_LINE_BYTES, itemsize * (sizes[letters[-1]] if letters else 1)))
 
     return {

@@ -123,7 +123,7 @@ class Work:
         return self.launches * _LAUNCH_S.get(device.kind, _OTHER_LAUNCH_S) + busiest * self.unevenness(device)
 
     def _counts(self, device: DeviceProfile) -> dict[str, Any]:
-        """What :func:`rounds_s` asks for."""
+        """The counts that :func:`rounds_s` takes."""
         return {
             "flops": self.flops,
             "shared": self.shared,

@@ -107,7 +107,7 @@ def contributed_folders() -> tuple[Path, ...]:
 
 
 class _Line(NamedTuple):
-    """A line of a file that nobody has parsed; no text if it is too long to be held.
+    """A line of a file, not parsed yet; without text if it is too long to be held.
 
     :ivar may_hold_any: whether it may hold texts that cannot be seen in it.
     """

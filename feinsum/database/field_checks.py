@@ -24,7 +24,7 @@ NAME_LIMIT = 500
 PARAMETER_LIMIT = 1 << 14
 """Characters of the value of a parameter, which may be a chain of configurations."""
 ITEM_LIMIT = 256
-"""Items of a mapping."""
+"""The most items of a mapping."""
 SAMPLE_LIMIT = 1 << 14
 """Timing samples of one record."""
 

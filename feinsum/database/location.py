@@ -46,7 +46,7 @@ class Location:
         if self.url is None:
             return str(self.path)
         parsed = _parsed_url(self.url)
-        if parsed is None:  # nobody can tell which part is the password
+        if parsed is None:  # it is unknown which part is the password
             return f"{self.url.partition('://')[0]}://***"
         query = {name: value if _is_shown(name, value) else "***" for name, value in parsed.query.items()}
         return parsed.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")

@@ -79,7 +79,7 @@ def platforms_of(driver: ctypes.CDLL) -> set[int]:
 
 
 def enabling(library: str) -> str:
-    """What lets a driver that has no device find some.
+    """Advice for a driver that finds no device.
 
     >>> enabling("/usr/lib/libRusticlOpenCL.so.1")
     'RUSTICL_ENABLE names the drivers that it may use, as in RUSTICL_ENABLE=radeonsi,iris,llvmpipe'

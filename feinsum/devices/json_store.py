@@ -96,7 +96,7 @@ def write_json(path: Path, value: object) -> None:
 def locked(path: Path, patience_s: float, pause_s: float) -> Iterator[bool]:
     """Hold the lock of a file, which is made if there is none; yields whether it is ours.
 
-    :param patience_s: how long to wait for it at most; nobody waits where the file cannot be written or locked.
+    :param patience_s: how long to wait for it at most; there is no wait if the file cannot be written or locked.
     :param pause_s: how long to wait before the next try.
     """
     lock = open_lock_file(path)

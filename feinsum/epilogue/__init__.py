@@ -85,7 +85,7 @@ class Epilogue:
 
     @cached_property
     def all_scalars(self) -> tuple[str, ...]:
-        """The same, each as often as it appears."""
+        """The scalars, each as often as it appears."""
         return tuple(node.name for node in walk_tree(self.expression) if isinstance(node, EpilogueScalar))
 
     @cached_property

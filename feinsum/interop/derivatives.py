@@ -92,7 +92,7 @@ class Derivative:
 
     @property
     def new_axes(self) -> tuple[int, ...]:
-        """Those of `indices` that the result of the einsum lacks."""
+        """The letters of `indices` that the result of the einsum lacks."""
         return tuple(k for k, letter in enumerate(self.indices) if letter not in self.summed)
 
     @property

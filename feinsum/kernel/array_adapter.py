@@ -71,7 +71,7 @@ class ArrayAdapter(Protocol):
 
 
 def has_foreign_arrays(values: Iterable[Any]) -> bool:
-    """Whether any of the values is no array of numpy or pyopencl."""
+    """Whether any value is not an array of numpy or pyopencl."""
     for value in values:
         kind = value.__class__
         if kind not in _native:
@@ -82,7 +82,7 @@ def has_foreign_arrays(values: Iterable[Any]) -> bool:
 
 
 def has_arrays_of_others(values: Iterable[Any]) -> bool:
-    """The same where lists and numbers may be among them."""
+    """Whether any value is an array of another library; lists and numbers may be among them."""
     return has_foreign_arrays(value for value in values if is_array_like(value))
 
 

@@ -47,7 +47,7 @@ class Scaling:
 
     @property
     def text(self) -> str:
-        """As an epilogue."""
+        """The text of the epilogue."""
         return f"{'alpha*v' if 'alpha' in self.numbers else 'v'}{' + beta*out' if self.updates else ''}"
 
     def typed(self, dtype: np.dtype[Any]) -> dict[str, Any]:

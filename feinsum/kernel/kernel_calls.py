@@ -157,7 +157,7 @@ class KernelCalls:
         like: Any,
         stream: Any,
     ) -> Any:
-        """The same with arrays of other libraries, or results that are to be such."""
+        """A call with arrays of other libraries, or results of one."""
         received = adapt_arrays(inputs, out, like, self._kernel.device)
         if received is not None and not received.on_host:
             if queue is not None or wait_for is not None:

@@ -57,7 +57,7 @@ class OutputEpilogue:
 
     @staticmethod
     def of_output(e: BatchedEinsum, output: int) -> OutputEpilogue:
-        """That of an output of an einsum, which is of one row or of all."""
+        """The epilogue of an output of an einsum, which is of one row or of all."""
         return OutputEpilogue(e.epilogues[output] if e.epilogues else None, e.dtypes[output], e.scalars)
 
     @property

@@ -14,7 +14,7 @@ from loopy.target.python import ExpressionToPythonMapper
 
 
 def with_host_integers(t_unit: lp.TranslationUnit) -> lp.TranslationUnit:
-    """The same kernels for such a target, if they are for loopy's own; other targets know what they do."""
+    """The kernels for such a target, if they are for loopy's own; kernels for other targets stay as they are."""
     if type(t_unit.target) is not lp.PyOpenCLTarget:
         return t_unit
     target = _HostIntegers(**{name: getattr(t_unit.target, name) for name in _OPTIONS})

@@ -95,7 +95,7 @@ class Match:
 
     @property
     def all_finishing(self) -> Mapping[str, Finishing]:
-        """By output the function of the sums that it stores, of one row or of all."""
+        """The function of sums that each output stores, of one row or of all."""
         together = {} if self.together is None else {self.together.output: self.together.finishing}
         return {**self.finishing, **together}
 

@@ -98,7 +98,7 @@ def part_match(t_unit: lp.TranslationUnit, match: Match) -> tuple[lp.Translation
 
 
 def leave_together(t_unit: lp.TranslationUnit, whole: Match, match: Match) -> tuple[lp.TranslationUnit, Match]:
-    """The kernel without the instruction that makes one output of all rows, which whoever transforms these is to write.
+    """The kernel without the instruction that makes one output of all rows, which the transformation of these has to write.
 
     :param whole: the match of that instruction.
     :param match: of the rows, as :func:`part_match` returns it; what waited for the instruction waits for them.

@@ -24,6 +24,6 @@ def why_another(result: Any, given: lp.TranslationUnit, match: Match) -> str | N
 
 
 def _argument_infos(t_unit: lp.TranslationUnit, match: Match) -> dict[str, Any]:
-    """What a caller has to know of each argument."""
+    """The facts that a caller has to know about each argument."""
     arguments = t_unit[match.kernel_name].args
     return {a.name: (a.dtype, getattr(a, "shape", ()), getattr(a, "is_output", False)) for a in arguments}

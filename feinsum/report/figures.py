@@ -94,7 +94,7 @@ def _step_text(link: Link, letters: Mapping[str, str]) -> str:
 
 
 def renamed_configuration(configuration: Mapping[str, Any], letters: Mapping[str, str]) -> dict[str, Any]:
-    """The same as a mapping."""
+    """The renamed configuration as a mapping."""
 
     def named(value: Any) -> Any:
         found = _INDEX.fullmatch(value) if isinstance(value, str) else None

@@ -41,7 +41,7 @@ def latex(e: BatchedEinsum) -> str:
 
 
 def mathml(e: BatchedEinsum) -> Markup:
-    """The same in MathML, with the LaTeX as its annotation."""
+    """The formula in MathML, with the LaTeX as its annotation."""
     rows = [_mathml_row(e, row) for row in _shown_formula(e)]
     if e.b > _ROWS:
         rows.insert(-1, element("mtr", element("mtd"), element("mtd", element("mo", "⋮"))))

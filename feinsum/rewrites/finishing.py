@@ -240,7 +240,7 @@ def others_than(t_unit: lp.TranslationUnit, match: Match) -> frozenset[str]:
 
 
 def _without_conflicts(kernel: lp.LoopKernel, outputs: Sequence[str], others: Collection[str]) -> lp.LoopKernel:
-    """Tell loopy that whoever reads an entry of an output also stores it, after that, and nobody else touches it.
+    """Tell loopy that the work-item that reads an entry of an output also stores it, afterwards, and no other touches it.
 
     Where it looks for itself in statements of C, loopy 2025.2 raises AttributeError.
     """

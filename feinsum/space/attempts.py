@@ -55,7 +55,7 @@ class Attempt:
 def attempt(directory: Path | None, key: str) -> Iterator[Attempt]:
     """Around the making of the kernel `key`.
 
-    Where there is no directory, or it cannot be written or locked, nothing is noted and nobody is warned.
+    Without a directory that can be written and locked, nothing is noted and no process is warned.
     """
     path = None if directory is None else directory / (key + SUFFIX)
     note = None if path is None else _lock(path)
@@ -74,7 +74,7 @@ def attempt(directory: Path | None, key: str) -> Iterator[Attempt]:
             if found.stays:
                 os.pwrite(note, found.verdict.encode()[:_LONGEST], 1)
             else:
-                os.ftruncate(note, 0)  # for whoever opened the note before it was removed
+                os.ftruncate(note, 0)  # for processes that opened the note before it was removed
                 path.unlink()
         os.close(note)
 

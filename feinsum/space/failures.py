@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 class Missed:
     """A context that an exception of a space leaves quietly, after a warning; what stands behind it is the answer then.
 
-    The space has a time limit (:mod:`feinsum.apart`).  That the memory is short is no fault of it
+    The space has a time limit (:mod:`feinsum.apart`).  A shortage of memory is no fault of the space
     (:func:`feinsum.errors.is_shortage`).
 
     ::

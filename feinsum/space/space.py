@@ -92,7 +92,7 @@ class TransformSpace:
     :ivar choices: makes the choices of every parameter for a problem, see :meth:`parameters`.
     :ivar constraint: says why a configuration is refused, see :meth:`refusal`.
     :ivar rank: spaces of higher rank are asked first; subscripts outrank predicates, which outrank the generic space.
-    :ivar estimate: says what work a configuration does, for the cost model; None if nobody wrote that down.
+    :ivar estimate: returns the work of a configuration, for the cost model; None if the space does not say.
     :ivar implied: the values that parameters have in configurations recorded before they existed: parameter -> value.
     :ivar plan: makes the plan of the skeleton that the space stands on; None if it is written with moves.
     :ivar epilogues: whether its kernels make functions of sums where these are stored, see :meth:`transform`; elsewhere

@@ -136,7 +136,7 @@ def buffer_sets_needed(used_bytes: int, set_bytes: int, cache_bytes: int, most_b
 
 
 def sampler_of(queue: Any, run: Callable[[], list[Any]], events: Sequence[Any]) -> Callable[[int], float]:
-    """What takes the time of one of so many runs in a row, in seconds: by the events of a run, if they tell it.
+    """A function that does a number of runs in a row and returns the seconds of one, by the events of runs if they tell it.
 
     :param events: those of a run that is over.
     """

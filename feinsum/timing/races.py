@@ -100,7 +100,7 @@ def median_interval(values: Sequence[float], error: float) -> tuple[float, float
 
 
 class Race:
-    """A race, told of its rounds by whoever times them.
+    """A race; the caller times its rounds and adds them.
 
     :param names: the candidates.
     :param error: the largest probability of a false statement.

@@ -75,7 +75,7 @@ class Cluster:
     ) -> Generator[tuple[Trial, Outcome], None, None]:
         """See :class:`Engine`; so many trials are handed out ahead that every thread has one and every worker one waiting.
 
-        When the time is up, workers finish the trials that they are at, which nobody waits for.
+        When the time is up, workers finish the trials that they are at; their results are not waited for.
 
         :raises DeviceError: if no worker with the device is left, or the scheduler is lost.
         """

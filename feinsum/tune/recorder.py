@@ -24,7 +24,7 @@ def noting_others(location: str) -> Iterator[None]:
     """Around a run of the tuner; a warning names the process of another on this machine that records in the same store."""
     path = cache_directory() / "tuning" / blake2b(location.encode(), digest_size=8).hexdigest()
     with locked(path, 0.0, 0.0) as ours:
-        # Nothing can be locked on some systems and disks; then nobody knows.
+        # Nothing can be locked on some systems and disks; then it is unknown.
         other = ""
         with contextlib.suppress(OSError):
             if ours:

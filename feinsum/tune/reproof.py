@@ -25,7 +25,7 @@ from feinsum.tune.trial import Outcome, Trial
 from feinsum.tune.worker import Worker
 
 _SECONDS = 0.02
-"""Seconds for the samples of one, which nobody reads."""
+"""Seconds for the samples of one, which are not used."""
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class Subject(Protocol):
         """The command that tunes it."""
 
     def __str__(self) -> str:
-        """Its description, in a line."""
+        """The description of the subject, in a line."""
 
     def subject(self, sizes: Mapping[str, int] | None) -> Subject:
         """Itself: its lengths are known."""

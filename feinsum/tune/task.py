@@ -76,7 +76,7 @@ class Task:
 
 
 def draw_seed() -> int:
-    """A seed that nobody foresees, short enough to be typed."""
+    """An unforeseeable seed, short enough to be typed."""
     return secrets.randbelow(1 << 32)
 
 

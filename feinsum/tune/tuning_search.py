@@ -4,7 +4,7 @@ A sampler is told the results of earlier runs.  It begins with the winners of si
 predictions of the cost model and the default of the space, then explores::
 
     the configurations that a job says to begin with; unless it does, or names a sampler or a schedule, what
-        :func:`feinsum.generate` would take or try without this run, so that it leaves nobody worse off
+        :func:`feinsum.generate` would take or try without this run, so that it makes no user worse off
     chains of the best known steps (:mod:`feinsum.candidates.composed`)
     winners of this einsum at other lengths, then of others with the same subscripts, nearest first, on this device, then
         on others of its architecture (:mod:`feinsum.candidates.records`), each adapted
@@ -58,7 +58,7 @@ class SpaceSearch:
     """A space with its sampler, and how many configurations it was asked for.
 
     :ivar known: the best record of every configuration that was tried before.
-    :ivar chains: configurations that are asked before those of the sampler: chains, and what somebody asked for.
+    :ivar chains: configurations that are asked before those of the sampler: chains, and those asked for by the caller.
     :ivar composed: all that were ever among them.
     :ivar best_s: the time of the fastest, in seconds.
     """
@@ -178,7 +178,7 @@ class TuningSearch:
         return sum(len(c.chains) for c in self._searches.values())
 
     def asked(self, space: TransformSpace) -> tuple[ContractionSchedule, ...]:
-        """The schedule that somebody asked for, in the letters of a space; none if there is none."""
+        """The schedule asked for, in the letters of a space; empty if there is none."""
         instance = self._task.instance
         if self._schedule is None or instance is None or (roles := space.roles(instance.einsum)) is None:
             return ()

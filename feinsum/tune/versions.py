@@ -10,7 +10,7 @@ _LIBRARIES = ("feinsum", "loopy", "islpy", "pymbolic", "pyopencl", "numpy")
 
 @lru_cache(maxsize=1)
 def library_versions() -> dict[str, str]:
-    """Library -> version; feinsum's own is known in a checkout that nobody installed, too."""
+    """Library -> version; feinsum's own is known in a checkout that is not installed, too."""
     from feinsum._version import __version__
 
     found = {"feinsum": __version__}

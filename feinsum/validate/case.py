@@ -164,7 +164,7 @@ class Case(ABC):
         return self._digests_now()
 
     def _digests_now(self) -> dict[str, bytes]:
-        """What tells whether a guarded input was written to, by name."""
+        """The digests that show whether guarded inputs were written to, by name."""
         wholes = [guarded.whole for guarded in self._guarded_inputs.values()]
         return dict(zip(self._guarded_inputs, digests(self.queue, wholes), strict=True))
 

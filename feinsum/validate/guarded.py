@@ -130,7 +130,7 @@ def _lane_walk(queue: Any, words: int, lanes: int) -> tuple[int, int, int]:
 
 
 def finite_byte() -> int:
-    """A byte that nobody foresees and which, repeated, is a finite number of any type."""
+    """An unforeseeable byte which, repeated, is a finite number of any type."""
     return 0x10 + secrets.randbelow(0x60)
 
 

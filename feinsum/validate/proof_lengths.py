@@ -1,4 +1,4 @@
-"""The lengths at which kernels are proved: those in use, others that divide nothing, and some that nobody foresees."""
+"""The lengths at which kernels are proved: those in use, others that divide nothing, and some that are unforeseeable."""
 
 from __future__ import annotations
 

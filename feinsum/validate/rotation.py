@@ -8,7 +8,7 @@ is another result.  For m = 3 outputs, and 4 inputs of which every other one is 
     inputs    A0   B1   A2   B3   A0   B1   A2   B3
     output    0    1    2    0    1    2    0    1       each is A, then B, then A
 
-Before the first run outputs hold finite numbers that nobody can foresee.  After the timing outputs are compared, computed
+Before the first run outputs hold unforeseeable finite numbers.  After the timing outputs are compared, computed
 once more, from the other kind of inputs, and compared again.  Where the memory is too small for two sets of inputs, outputs
 are filled again before that.
 
@@ -98,7 +98,7 @@ class Rotation:
         return turn % len(self._inputs) % len(self._workloads)
 
     def _digests_now(self) -> list[dict[str, bytes]]:
-        """What tells whether an input was written to, for each set by name."""
+        """The digests that show whether inputs were written to, for each set by name."""
         found = iter(digests(self._queue, [buffer for inputs in self._inputs for buffer in inputs.values()]))
         return [{name: next(found) for name in inputs} for inputs in self._inputs]
 

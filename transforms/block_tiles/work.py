@@ -153,7 +153,7 @@ def _traffic_runs(
     parts: tuple[tuple[str, int], ...],
     along_sums: tuple[bool, bool],
 ) -> _TrafficRuns:
-    """The same from values that can be looked up: dozens of block tiles are estimated that have them in common."""
+    """The runs from hashable values: dozens of block tiles that are estimated have these in common."""
     lengths = dict(sizes)
     groups = {name: IndexGroup(own, lengths, dict(parts)) for name, own in zip(GROUPS, letters, strict=True)}
     counts = {name: prod(digit.count for digit in group.digits) for name, group in groups.items()}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cheapest_pairs(p: Problem) -> ContractionSchedule:
-    """The pairwise steps with the fewest operations, partial results as somebody would write them."""
+    """The pairwise steps with the fewest operations, partial results as a person would write them."""
     return _cheapest_pairs(p.einsum, tuple(p.lengths.items()))
 
 

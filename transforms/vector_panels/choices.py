@@ -40,7 +40,7 @@ MOST_LOADS = 0.8
 LONG_SUM = 64
 """Terms of a sum that takes longer than a core looks ahead."""
 ENOUGH_ROWS = 24
-"""Iterations for which alone it pays to copy a panel."""
+"""Iterations from which on they alone make it pay to copy a panel."""
 WELL_FILLED = 0.6
 """Vectors less full than that are worse than results that have to be turned round."""
 WELL_FILLED_BY_HALVES = 0.8

@@ -62,7 +62,7 @@ class Shuffles:
 
 
 class Vendor(Protocol):
-    """What one maker's devices can do.
+    """The extensions of one maker's devices to OpenCL.
 
     :ivar runtime: the runtime of its devices, see :attr:`feinsum.devices.DeviceProfile.runtime`.
     :ivar sub_group_sizes: the sizes of the sub-groups that can execute the instructions.

@@ -46,7 +46,7 @@ class Holder(Protocol):
         """
 
     def contiguous(self, value: Any, dtype: np.dtype[Any] | None = None, *, copy: bool = False) -> Any:
-        """It, or a C-contiguous copy, of another type if one is given; `copy` for one in any case."""
+        """The array, or a C-contiguous copy, of another type if one is given; `copy` demands a copy."""
 
     def permuted(self, value: Any, axes: tuple[int, ...]) -> Any:
         """A view with its axes in another order."""

@@ -42,7 +42,7 @@ class QuickStep:
         return made
 
     def alone(self, held: Holder) -> Callable[[list[int], int], list[Any]] | None:
-        """The same with as little around the launch as may be; None if it is not one launch with one result at most."""
+        """A function with as little around the launch as possible; None unless it is one launch with at most one result."""
         if self.scratch or len(self.bound.launches) != 1 or len(self.results) > 1 or self.slots is not None:
             return None
         enqueue, address = self.bound.launches[0].enqueue, held.pointer

@@ -43,7 +43,7 @@ def tensors_like(torch: Any, given: Sequence[Any], alignments: Sequence[int]) ->
 
 
 def _one_by_one(torch: Any, given: Sequence[Any], alignments: Sequence[int]) -> Recognise:
-    """The same by what is public."""
+    """The checks by public attributes, one by one."""
     marks = [
         (one.__class__, one.shape, one.stride(), one.dtype, one.device, one.dtype.is_complex, n - 1)
         for one, n in zip(given, alignments, strict=True)
@@ -79,7 +79,7 @@ _TRIED = ("2.11.", "2.12.", "2.13.")
 
 @lru_cache(maxsize=1)
 def _trusted_guard() -> Callable[[Sequence[Any]], Callable[..., bool]] | None:
-    """What makes checks of tensors like some, by the guard with which code of ``torch.compile`` recognises its arguments:
+    """Makes checks for tensors like given ones, by the guard with which code of ``torch.compile`` recognises its arguments:
     all at once and without Python.  It is not public.
 
     :returns: None where this torch is another, or its guard lets pass what a kernel would compute wrongly with.

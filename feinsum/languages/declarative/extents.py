@@ -78,7 +78,7 @@ class Extent:
         return found
 
     def __str__(self) -> str:
-        """As in the text of a program.
+        """The extent as the text of a program has it.
 
         >>> str(Extent.of("N").over(2) + Extent.of("i") * Extent.of("N") - Extent.of(1))
         '-1 + N/2 + N*i'

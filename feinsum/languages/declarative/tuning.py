@@ -113,7 +113,7 @@ class ProgramSubject:
         return choices_of(self.function)
 
     def subject(self, sizes: Mapping[str, int] | None) -> ProgramSubject:
-        """Itself: its lengths are known."""
+        """This subject itself, as its lengths are known."""
         return self
 
     def spaces(self) -> Sequence[TransformSpace]:

@@ -95,7 +95,7 @@ def _remainder(a: Numbers, b: Numbers) -> Numbers:
 
 
 _ARITHMETIC: Final[dict[str, Callable[..., Numbers]]] = {
-    **{name: row.evaluate for name, row in FUNCTIONS.items()},  # of which and, or and not follow, bit by bit
+    **{name: row.evaluate for name, row in FUNCTIONS.items()},  # and, or and not are replaced below, bit by bit
     "native_exp": FUNCTIONS["exp"].evaluate,
     "add": np.add,
     "sub": np.subtract,

@@ -126,7 +126,7 @@ class VectorLanes:
             loop_priority=frozenset(
                 tuple(self.block_loops.get(name, name) for name in order) for order in self.kernel.loop_priority
             ),
-            # feinsum orders its own code by a quick scheduler; whoever uses loopy alone can do nothing about this warning.
+            # feinsum orders its own code by a quick scheduler; users of loopy alone can do nothing about this warning.
             silenced_warnings=self.kernel.silenced_warnings | {"v1_scheduler_fallback"},
             preambles=(*self.kernel.preambles, *self.functions.items()),
         )

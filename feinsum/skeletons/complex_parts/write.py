@@ -45,7 +45,7 @@ def write(
         ... gbarrier
         out[i, k] = out_row[i, k, 0] + 1j * out_row[i, k, 1]
 
-    The contractions are left as they are, for whoever knows how to multiply reals; the copies are spread over groups.
+    The contractions are left as they are, for a space that multiplies reals; the copies are spread over groups.
 
     :param sizes: lengths of the indices, by which the copies are spread over groups.
     :returns: the kernel, and the match of each step, whose einsum is one of reals.

@@ -14,7 +14,7 @@ NUMBERS_OF_A_PLACE = 6
 
 @dataclass(frozen=True)
 class LocalArray:
-    """An array in local memory, and the letters of its axes as somebody reads it."""
+    """An array in local memory, and the letters of its axes as a step reads it."""
 
     array: int
     letters: str

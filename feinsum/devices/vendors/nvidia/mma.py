@@ -97,25 +97,27 @@ class SplitMma(Mma):
         return self._assembly("+f", d, "r", bits[0], bits[1])
 
     def error(self, terms: int) -> float:
-        """In units of the roundoff u = 2^-24 of float32.
+        """The error in units of the roundoff u = 2^-24 of float32.
 
-        With the last bits of a" and b", 2 u and 6 u are cut off, and the product a" b" is 8 u.  The unit aligns the
-        products of a step to the largest and cuts off what is beyond two further bits, u / 2 for each product, and cuts
-        the result, 2 u; each step is added to D, u.  The two bits were found on compute capability 8.0 by M. Fasi, N.
+        Cutting the last bits off a" and b" costs 2 u and 6 u, and leaving out a" b" costs 8 u.  The unit aligns the
+        products of a step to the largest and cuts off all but two further bits, u / 2 for each product; it cuts the
+        result, 2 u; and each step is added to D, u.  The two bits were found on compute capability 8.0 by M. Fasi, N.
         Higham, M. Mikaitis and S. Pranesh, "Numerical behavior of NVIDIA tensor cores", PeerJ Computer Science 7 (2021); a
         test holds any device to the bound.
         """
         return 2 + 6 + 8 + self._cut(terms)
 
     def tile_error(self, terms: int, depth: int) -> float:
-        """Each of the three products of a step cuts off u / 2 for each of its products and 2 u of the sum so far."""
+        """The error: each of a step's three products cuts off u / 2 of each of its terms, and 2 u of the sum so far."""
         steps = -(-min(terms, depth) // self.k)
         return 2 + 6 + 8 + 3 * steps * (self.k / 2 + 2) + -(-terms // depth)
 
     def sum_error(self, terms: int, kind: str) -> float:
-        """Of the rest of a rounded number 2 u are cut off, of one that is cut 6 u, and the product of two rests is 4 u, or
-        8 u where B is cut as it is read.  Each step cuts off its products, u / 2 each, and the sum so far, 2 u.  The sum of
-        the smaller products errs by less than a five-hundredth of that, and is added last, u.
+        """The error of two sums, of the first bits and of the rests.
+
+        From the rest of a rounded number 2 u are cut off, from that of a cut number 6 u; the product of two rests is 4 u,
+        or 8 u where B is cut as it is read.  Each step cuts off u / 2 of each of its products, and 2 u of the sum so far.
+        The sum of the smaller products errs by less than a five-hundredth of that; adding it last costs u.
         """
         rests = 2 + 2 + 4 if kind == "split" else 2 + 6 + 8
         return rests + (1 + 1 / 500) * -(-terms // self.k) * (self.k / 2 + 2) + 1
@@ -182,7 +184,7 @@ class PackedMma(Mma):
         return f"feinsum_{self.name.partition('-')[0]}_mma_m{self.m}n{self.n}k{self.k}"
 
     def error(self, terms: int) -> float:
-        """In units of the roundoff of float32: products are exact, and sums are cut as those of :class:`SplitMma`."""
+        """The error in units of float32's roundoff: products are exact, and sums are cut as those of :class:`SplitMma`."""
         return self._cut(terms)
 
     def statement(self, d: str, a: str, b: str) -> str:

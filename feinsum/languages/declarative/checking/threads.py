@@ -40,7 +40,7 @@ class ThreadChecker(FormChecker):
         return known if isinstance(known, Typed) else None
 
     def statement(self, node: FormCall) -> None:
-        """A form whose value nobody wants: a thread scope, or a loop in one."""
+        """A form whose value is not used: a thread scope, or a loop in one."""
         if node.kind == "affine_for" and self.scope.thread:
             self._loop(node)
         elif node.kind == "thread" and not self.scope.thread:

@@ -103,7 +103,7 @@ class Emitter:
         return fits and 0 < self.spread.cache_bytes < prod(shape) * size
 
     def _stream(self, array: str, place: str, value: str) -> None:
-        """Write a vector past the cache, if the array begins where a line does: somebody else's may not."""
+        """Write a vector past the cache, if the array begins where a line does, which a caller's array may not."""
         self.streamed.add(array)
         target = f"(__global {c_type(self.arrays[array][1])}{self.width} *) &{place}"
         self.writer.line(f"if (lined_{array}) __builtin_nontemporal_store({value}, {target});")

@@ -23,7 +23,7 @@ from feinsum.languages.source import SourceText
 class Interpreter(ThreadInterpreter):
     """Executes statements.
 
-    :ivar empty: names of tensors that nobody has written.
+    :ivar empty: names of tensors that are not written yet.
     """
 
     def __init__(self, source: SourceText, tunes: Mapping[str, int]) -> None:

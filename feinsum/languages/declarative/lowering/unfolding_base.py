@@ -48,7 +48,7 @@ class UnfoldingBase(ABC):
     """The names of a program and the equations made so far.
 
     :ivar equations: of arrays that the program makes, and thread scopes, in order.
-    :ivar empty: names of tensors that nobody has written.
+    :ivar empty: names of tensors that are not written yet.
     :ivar held: the conditions under which what is unfolded is evaluated; a false one along axes without elements.
     :ivar turns: the numbers of rounds of loops that carry arrays, which are the same for a whole array.
     :ivar unstable: arrays that a thread scope changes between two reads.
@@ -124,7 +124,7 @@ class UnfoldingBase(ABC):
         return TensorExpression(value.shape, dtype, lambda *indices: Load(dtype, name, (*lead, *indices)))
 
     def fail(self, rule: str, node: SyntaxNode, message: str) -> LanguageError:
-        """What a rule refuses as lengths are known."""
+        """The error of a rule that is broken at known lengths."""
         return broken_rule(self.source, rule, node.span, message)
 
     def stays_inside(self, index: Term, length: int) -> bool:

@@ -202,7 +202,7 @@ def _next_value(variable: TensorValue, name: str, end: str, step: str) -> str:
 def _loop_of_some(
     context: Context, region: TensorRegion, name: str, bounds: tuple[str, str, str], variables: Sequence[Any], run: Run
 ) -> None:
-    """A loop that goes on while anybody's does."""
+    """A loop that goes on while that of any work-item does."""
     begin, end, step = bounds
     flag = context.local_array("anybody", "int", 1)
     with context.loop(f"long {name} = {begin}", "true", _next_value(region.parameters[0], name, end, step)):

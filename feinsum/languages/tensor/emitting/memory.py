@@ -123,7 +123,7 @@ def _both(a: str | None, b: str | None) -> str | None:
 def check_indices(context: Context, view: EmittedView, indices: list[Amount]) -> str | None:
     """A variable that says whether indices are within bounds, where these are checked; else None.
 
-    What is not is reported by whoever is the first.
+    The first work-item with an index that is not reports it.
     """
     if not context.check or not indices:
         return None

@@ -131,7 +131,7 @@ class _Gemm:
         tall, wide = self.rows or 64, self.columns or 64
         width = target.vector_width(tall, self.type)
         pieces = -(-tall // width)
-        # sizes that nobody knows are multiples of powers of two rather than of three
+        # unknown sizes are multiples of powers of two rather than of three
         likely = [None if size is not None else (1, 2, 4, 8) for size in (self.rows, self.columns)]
         tiles = product(likely[0] or range(1, 7), likely[1] or range(1, 13))
         fitting = ((p, c) for p, c in tiles if p * c + p < target.vectors)

@@ -1,4 +1,4 @@
-"""Storage: allocas end where nobody needs them any more, and share memory with those that have ended.
+"""Storage: allocas end where they are not needed any more, and share memory with those that have ended.
 
     %a = alloca : memref<f32x8,local>              %a = alloca {"offset"=0} : memref<f32x8,local>
     axpby.n %1, %x, %0, %a                         axpby.n %1, %x, %0, %a

@@ -29,7 +29,7 @@ class AutoKernel:
         # what is copied first was not measured
         known = einsum.is_recorded and not einsum.copies
         self._chosen: GeneralKernel | EinsumKernel | None = einsum if known else None
-        self.why = "its einsums were measured on this device" if known else "nobody has called it yet"
+        self.why = "its einsums were measured on this device" if known else "it has not been called yet"
         self._lock = threading.Lock()
 
     @property

@@ -339,7 +339,7 @@ class _EinsumResult:
 
 class _Transposed:
     """Arrays with their axes reversed.  pyopencl takes longer to make such a view than to launch a kernel, so a view of an
-    array of the device, and of blocks of it, is kept for the calls that bring it again, as long as somebody else holds the
+    array of the device, and of blocks of it, is kept for the calls that bring it again, as long as the caller holds the
     array."""
 
     def __init__(self) -> None:

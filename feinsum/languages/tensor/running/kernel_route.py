@@ -50,7 +50,7 @@ class GeneralKernel:
     :ivar function: what it computes.
     :ivar target: how it is spread over work-items.
     :ivar emitted: the OpenCL C kernel.
-    :ivar why: why it does not go the einsum route; empty where nobody asked.
+    :ivar why: why it does not go the einsum route; empty if that was not asked for.
     :ivar copied: what the last call copied, and why.
     """
 
