@@ -27,7 +27,7 @@ _SCHEMA = "CREATE TABLE dict (keyhash TEXT NOT NULL PRIMARY KEY, key_value TEXT 
 """The schema of pytools 2025.1 to 2026.1 (``persistent_dict.py``)."""
 
 
-def go_round_damage() -> None:
+def tolerate_damaged_caches() -> None:
     """Let the persistent dictionaries of pytools, in all of this process, do without files that cannot be used."""
     replace("pytools.persistent_dict:_PersistentDictBase.__init__", _open_once)
     replace("pytools.persistent_dict:_PersistentDictBase._exec_sql_fn", _executed)

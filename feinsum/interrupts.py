@@ -15,7 +15,7 @@ from importlib import import_module
 from types import FrameType, ModuleType
 from typing import Any
 
-from feinsum.caches import go_round_damage
+from feinsum.caches import tolerate_damaged_caches
 
 _importing = threading.RLock()
 
@@ -61,5 +61,5 @@ def load_module(name: str) -> ModuleType:
     One thread imports at a time: Python 3.11 to 3.14 let a thread import ``a.b`` while another is half through ``a``.
     """
     with _importing, nullcontext() if name in sys.modules else deferred():
-        go_round_damage()
+        tolerate_damaged_caches()
         return import_module(name)

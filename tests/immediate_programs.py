@@ -11,7 +11,7 @@ from tensor_programs import Example
 
 from feinsum.languages.immediate.marks import Marks, marked
 from feinsum.languages.immediate.syntax import ImmediateFunction
-from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, immediate_memref
+from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, make_immediate_memref
 
 SAMPLE = """define @fused_kernel(%A: group<memref<f32x16x8>,pointers>,
                      %B: memref<f32x8x8>,
@@ -185,7 +185,7 @@ class Writer:
         return "".join(self.draw(st.permutations("abcd"))[: self.draw(st.integers(least, 3))])
 
     def memref(self, letters: str, strides: tuple[int, ...] | None = None) -> ImmediateMemref:
-        return immediate_memref(SCALARS[self.element], tuple(self.SIZES[x] for x in letters), strides)
+        return make_immediate_memref(SCALARS[self.element], tuple(self.SIZES[x] for x in letters), strides)
 
     def type(self, name: str) -> ImmediateMemref:
         return self.memref(self.tensors[name].letters, self.tensors[name].strides)

@@ -53,7 +53,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("the ladder is climbed again")
 
-    monkeypatch.setattr(generating, "_climb_down", refuse)
+    monkeypatch.setattr(generating, "_first_working_choice", refuse)
 
 
 def right(kernel: fe.Kernel) -> None:

@@ -249,7 +249,7 @@ def test_loops_become_indices() -> None:
     )
     assert contractions(total) == ["1 {ia to i} 1"]
     kept = plan_function(fe.program(total.replace(" 1.0, %b", " 0.5, %b")).function())
-    assert type(kept.units[0]).__name__ == "HostLoop"
+    assert type(kept.units[0]).__name__ == "PlannedLoop"
 
 
 @pytest.mark.parametrize(

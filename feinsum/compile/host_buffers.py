@@ -51,7 +51,7 @@ def wrap(value: np.ndarray[Any, Any], context: Any, alignment: int) -> Any:
     """
     if not computes_in_host_memory(context) or not value.flags.c_contiguous or not is_aligned(value, alignment):
         return None
-    return new_device_buffer(context, value.nbytes, value if value.flags.writeable else _is_writable_array(value))
+    return new_device_buffer(context, value.nbytes, value if value.flags.writeable else _as_writable_array(value))
 
 
 def is_aligned(value: np.ndarray[Any, Any], alignment: int) -> bool:
@@ -71,7 +71,7 @@ class _Exported:
         self.__array_interface__ = described
 
 
-def _is_writable_array(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _as_writable_array(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(_Exported(value))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from feinsum.build.freshness import place_key, variable
 from feinsum.contract.contraction_plan import make_plan
 from feinsum.contract.evaluate import How
-from feinsum.contract.expression import ContractionRequest, default_operands
+from feinsum.contract.expression import PreparedEquation, default_operands
 from feinsum.devices.device_choice import VARIABLE as DEVICE_VARIABLE
 from feinsum.errors import ArgumentError, ShapeError, SubscriptError, ValidationError
 from feinsum.kernel.array_adapter import library_name, shape_of
@@ -92,19 +92,19 @@ def contract(
     return _known_equation(text, options).evaluate(values, out, like, stream, scaling_of(alpha, beta, out))
 
 
-_equations: OrderedDict[Any, ContractionRequest] = OrderedDict()
+_equations: OrderedDict[Any, PreparedEquation] = OrderedDict()
 _lock = threading.Lock()
 
 
-def _known_equation(text: str, options: tuple[Any, ...]) -> ContractionRequest:
+def _known_equation(text: str, options: tuple[Any, ...]) -> PreparedEquation:
     """The equation that was evaluated before with the same keywords, or a new one."""
     key = (text, options, variable(DEVICE_VARIABLE), place_key(options[8]))
     try:
         known = _equations.get(key)
     except TypeError:  # a path is a list
-        return ContractionRequest(text, _how(*options))
+        return PreparedEquation(text, _how(*options))
     if known is None:
-        known = ContractionRequest(text, _how(*options))
+        known = PreparedEquation(text, _how(*options))
         with _lock:
             _equations[key] = known
             while len(_equations) > _MOST_EQUATIONS:
@@ -162,7 +162,7 @@ class ContractExpression:
         self._shapes = tuple(shapes)
         self._constants = dict(constants)
         self._free = tuple(k for k in range(len(self._shapes)) if k not in self._constants)
-        self._equation = ContractionRequest(text, how, frozenset(self._constants), lasting=True)
+        self._equation = PreparedEquation(text, how, frozenset(self._constants), lasting=True)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -50,7 +50,7 @@ _EXPECTED_POINTS, _EXPECTED_BITS = 1 << 20, 5
 so small arrays of all shapes share a kernel."""
 
 
-def is_time(seconds: Any) -> bool:
+def is_positive_seconds(seconds: Any) -> bool:
     """Whether a value is a positive, finite number of seconds."""
     return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < math.inf
 
@@ -75,7 +75,7 @@ class How:
 
     def __post_init__(self) -> None:
         seconds = self.tune
-        if seconds not in ("never", "missing") and not is_time(seconds):
+        if seconds not in ("never", "missing") and not is_positive_seconds(seconds):
             raise ValidationError(f"tune is {seconds!r}; it is 'never', 'missing' or a number of seconds")
         order = "K" if self.order is None else self.order
         if not isinstance(order, str) or order.upper() not in ("C", "F", "A", "K"):
@@ -360,7 +360,7 @@ def prepare_steps(
         constant.append(not is_last and all(constant[slot] for slot in slots))
         kernel = None if choice.product is not None else next(kernels)
         if choice.undecided and kernel is not None:
-            choice = load_module("feinsum.contract.step_timing").settled_choice(choice, e, step.lengths, kernel)
+            choice = load_module("feinsum.contract.step_timing").compare_kernel_and_library(choice, e, step.lengths, kernel)
             kernel = kernel if choice.product is None else None
         bound = None if kernel is None else kernel.bind(step.lengths)
         product = None if choice.product is None else choice.product.prepared(step.lengths)

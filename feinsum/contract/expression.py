@@ -15,7 +15,7 @@ import numpy as np
 from feinsum.build.freshness import StoreHandle
 from feinsum.compile.call_cache import CallCache
 from feinsum.contract.contraction_operands import take_operands
-from feinsum.contract.evaluate import How, is_time, prepare
+from feinsum.contract.evaluate import How, is_positive_seconds, prepare
 from feinsum.contract.evaluation import Evaluation
 from feinsum.errors import ValidationError
 from feinsum.kernel.array_adapter import ArrayAdapter, Copied, adapt_arrays, has_arrays_of_others, return_like
@@ -28,7 +28,7 @@ _UNSEEN_S = 1.0
 _MISSING_S = 60.0
 
 
-class ContractionRequest:
+class PreparedEquation:
     """The subscripts and keywords of a contraction; thread-safe.
 
     :param constants: the operands that are the same in every call.
@@ -164,7 +164,7 @@ class ContractionRequest:
         """
         from feinsum.contract.step_timing import tune_steps
 
-        if not is_time(seconds):
+        if not is_positive_seconds(seconds):
             raise ValidationError(f"seconds is {seconds!r}; it is how long to tune at most")
         operands = take_operands(values)
         evaluation, _ = prepare(self.text, operands, self.how, None, self._constants)

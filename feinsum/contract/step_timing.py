@@ -39,7 +39,9 @@ def tune_steps(evaluation: Evaluation, how: How, seconds: float) -> None:
     forget_expectations()
 
 
-def settled_choice(choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel) -> StepChoice:
+def compare_kernel_and_library(
+    choice: StepChoice, e: BatchedEinsum, lengths: Mapping[str, int], kernel: Kernel
+) -> StepChoice:
     """The faster of numpy's product and an unmeasured kernel for a step; the times are remembered.
 
     The fastest call of each counts, as other programs disturb short measurements.

@@ -109,11 +109,11 @@ def _conditions(selection: Selection) -> tuple[str, dict[str, Any]]:
         met.append("body LIKE :subscripts")
         parameters["subscripts"] = f"%|{selection.subscripts}|%"
     if selection.spaces is not None:
-        met.append(_is_one_space(selection.spaces, parameters))
+        met.append(_space_condition(selection.spaces, parameters))
     return " AND ".join(met) or "1 = 1", parameters
 
 
-def _is_one_space(spaces: Iterable[tuple[str, int]], parameters: dict[str, Any]) -> str:
+def _space_condition(spaces: Iterable[tuple[str, int]], parameters: dict[str, Any]) -> str:
     """The condition that the space is one of several, whose names and versions become parameters."""
     pairs = ["1 = 0"]
     for k, (name, version) in enumerate(spaces):

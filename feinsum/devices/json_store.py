@@ -30,14 +30,14 @@ def cache_directory() -> Path:
     """A writable directory for data that can be made again: the user's cache directory, or a private temporary one."""
     import platformdirs
 
-    return _is_writable_directory(platformdirs.user_cache_path("feinsum"))
+    return _writable_directory(platformdirs.user_cache_path("feinsum"))
 
 
 def data_directory() -> Path:
     """A writable directory for data that took time to measure: the user's data directory, or a private temporary one."""
     import platformdirs
 
-    return _is_writable_directory(platformdirs.user_data_path("feinsum"))
+    return _writable_directory(platformdirs.user_data_path("feinsum"))
 
 
 def provide_cache() -> None:
@@ -48,7 +48,7 @@ def provide_cache() -> None:
     import platformdirs
 
     cache = platformdirs.user_cache_path("feinsum")
-    if _is_writable_directory(cache) != cache:
+    if _writable_directory(cache) != cache:
         set_variable("XDG_CACHE_HOME", str(private_temporary_directory()))
 
 
@@ -145,7 +145,7 @@ def _take_lock(lock: int, end: float, pause_s: float) -> bool:
             return True
 
 
-def _is_writable_directory(path: Path) -> Path:
+def _writable_directory(path: Path) -> Path:
     with contextlib.suppress(OSError):
         path.mkdir(parents=True, exist_ok=True)
         if os.access(path, os.W_OK | os.X_OK):

@@ -114,7 +114,7 @@ def _stored_or_new_answer(job: KernelJob, place: StoreHandle, began: float) -> t
     if answer is None or executable is None:
         wake_compiler(job.device.context)
         with collector_paused:
-            answer, executable, lasting = _climb_down(job, place, began)
+            answer, executable, lasting = _first_working_choice(job, place, began)
         if lasting:
             store_answer(answer, job, place)
     return glance, answer, executable
@@ -182,7 +182,7 @@ def _job(
     return KernelJob(canonical, canonical.renaming.lengths(expected), device, letters), expected
 
 
-def _climb_down(job: KernelJob, place: StoreHandle, began: float) -> tuple[LadderAnswer, Executable, bool]:
+def _first_working_choice(job: KernelJob, place: StoreHandle, began: float) -> tuple[LadderAnswer, Executable, bool]:
     """Go down the ladder to the first choice that works, or the fastest of a selection; the last says whether the answer
     may be stored.
 

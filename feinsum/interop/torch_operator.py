@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 from feinsum.compile.call_cache import CallCache
 from feinsum.contract.evaluate import How
-from feinsum.contract.expression import ContractionRequest
+from feinsum.contract.expression import PreparedEquation
 from feinsum.devices import Device
 from feinsum.errors import ArgumentError, ValidationError
 from feinsum.interop.derivatives import (
@@ -149,8 +149,8 @@ def _over_batches(subscripts: str, operands: Sequence[torch.Tensor]) -> torch.Te
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _remembered_contraction(subscripts: str, device: Device | None) -> ContractionRequest:
-    return ContractionRequest(subscripts, How(None, "K", "safe", True, device, None))
+def _remembered_contraction(subscripts: str, device: Device | None) -> PreparedEquation:
+    return PreparedEquation(subscripts, How(None, "K", "safe", True, device, None))
 
 
 _known_steps = CallCache[Steps](_REMEMBERED)
@@ -162,7 +162,7 @@ def _einsum_steps(subscripts: str, operands: Sequence[torch.Tensor]) -> Steps:
     known = _known_steps.get(key)
     if known is None:
         device = None if operands[0].is_cuda else host_device()
-        equation = ContractionRequest(subscripts, How(None, "K", "safe", True, device, None))
+        equation = PreparedEquation(subscripts, How(None, "K", "safe", True, device, None))
         equation.evaluate([one.detach() for one in operands])
         evaluation = equation.last()
         path = () if evaluation is None else [task.step.positions for task in evaluation.tasks]

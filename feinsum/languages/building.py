@@ -12,7 +12,7 @@ from feinsum.languages.calling.adapter import call_with_foreign_arrays
 from feinsum.languages.calling.arguments import check_count, refuse_keywords, refuse_positions
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall, ProgramRunner
 from feinsum.languages.calling.signature import one_or_all
-from feinsum.languages.diagnostics import walkable
+from feinsum.languages.diagnostics import recursion_guard
 from feinsum.languages.program import LANGUAGES, Program, program
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Built:
             out = one_or_all(out) if isinstance(out, (list, tuple)) else out
 
         def run(seen: Mapping[str, Any], into: Any) -> Any:
-            with walkable(self.program.source):
+            with recursion_guard(self.program.source):
                 return self._runner.call(ProgramCall(seen, count, queue, wait_for, into))
 
         results, self._copied = call_with_foreign_arrays(run, given, out, self._signature.written, self.device)
@@ -150,7 +150,7 @@ def build(
     request = BuildRequest(choose_device(device), database, sizes or {}, tune, route, check)
     one = p if isinstance(p, Program) else program(p)
     found, language = one.function(function), LANGUAGES[one.language].load()
-    with walkable(one.source):
+    with recursion_guard(one.source):
         runner = language.build(found, one.source, request)
         language.signature(found).check_sizes(request.sizes)
         return Built(one, found.name, request.device, runner)

@@ -116,7 +116,7 @@ class Findings:
         return LanguageError(errors[:MOST_ERRORS], more=max(len(errors) - MOST_ERRORS, 0))
 
 
-class walkable:  # noqa: N801 - a manager of contexts, which enters sooner than one of contextlib
+class recursion_guard:  # noqa: N801 - a manager of contexts, which enters sooner than one of contextlib
     """Refuse a program that is composed too deeply for the recursion of what walks through it.
 
     :raises LanguageError: in place of a RecursionError.

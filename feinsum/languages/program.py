@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from feinsum.errors import FeinsumError
 from feinsum.languages.calling.protocols import Language
-from feinsum.languages.diagnostics import Diagnostic, walkable
+from feinsum.languages.diagnostics import Diagnostic, recursion_guard
 from feinsum.languages.source import SourceText
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Program:
 
     def __str__(self) -> str:
         """The canonical text, from which :func:`program` makes an equal program."""
-        with walkable(self.source):
+        with recursion_guard(self.source):
             return LANGUAGES[self.language].load().show(tuple(self.functions.values()))
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Program:
         sizes = {"subgroup_size": subgroup_size, "work_group_size": work_group_size}
 
         def run(given: Mapping[str, Any], out: Any) -> Any:
-            with walkable(self.source):
+            with recursion_guard(self.source):
                 return language.interpret(found, self.source, given, count, sizes)
 
         refuse_device_arrays(arguments)
@@ -170,7 +170,7 @@ def program(text_or_path: str | PathLike[str], language: str | None = None, stri
     """  # noqa: E501
     source, suffix = _source_text(text_or_path)
     chosen = _choose_language(source, suffix, language)
-    with walkable(source):
+    with recursion_guard(source):
         functions, warnings = chosen.load().read(source, strict)
     return Program(chosen.name, MappingProxyType({f.name: f for f in functions}), warnings, source)
 

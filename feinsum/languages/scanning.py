@@ -277,7 +277,7 @@ def analyse(text: str, start: str) -> Tables:
     )
 
 
-def as_elsewhere(tokens: Sequence[Token], index: int, comment: str) -> tuple[str, int]:
+def foreign_token_message(tokens: Sequence[Token], index: int, comment: str) -> tuple[str, int]:
     """The message about a token that only other languages have, and where it ends; an empty one for any other token.
 
     :param comment: how a comment begins here.
@@ -309,7 +309,7 @@ def split_functions(
     first = starts[0] if starts else len(tokens)
     if first:
         token = tokens[0]
-        elsewhere, end = as_elsewhere(tokens, 0, "';'")
+        elsewhere, end = foreign_token_message(tokens, 0, "';'")
         message = elsewhere or f"a function begins with '{kind.lower()}', not with '{token.text}'"
         report("syntax", Span(token.start, end), message)
     for start, end in pairwise([*starts, len(tokens)]):

@@ -255,7 +255,7 @@ class Case(ABC):
         if whole and (worst := reference.worst(values)) is not None:  # as nearly always
             return Verdict("", worst)
         suspicious = self.draw == "even" and self.is_finite(name) and not _surely_finite(values)
-        if suspicious and len(bad := np.argwhere(_is_poison(values))):
+        if suspicious and len(bad := np.argwhere(_poison_mask(values))):
             where = f"the first at {list(map(int, bad[0]))}, {self._where()}"
             return Verdict(f"'{name}' has {len(bad)} entries not written or not finite, {where}", np.inf)
         found = values if whole else values[np.ix_(*reference.at)]
@@ -299,7 +299,7 @@ def _surely_finite(values: np.ndarray[Any, Any]) -> bool:
         return values.dtype.kind in "fc" and bool(np.isfinite(values.sum()))
 
 
-def _is_poison(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _poison_mask(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Where nothing was written or, for floating-point types, no number; integers below 32 bits may be anything."""
     if values.dtype.kind in "fc":
         return np.asarray(~np.isfinite(values))

@@ -25,7 +25,7 @@ from feinsum.languages.declarative.syntax import (
     StatementBlock,
 )
 from feinsum.languages.diagnostics import Findings, Note
-from feinsum.languages.scanning import END, Action, Token, TooDeepError, UnexpectedTokenError, as_elsewhere, named
+from feinsum.languages.scanning import END, Action, Token, TooDeepError, UnexpectedTokenError, foreign_token_message, named
 from feinsum.languages.source import SourceText, Span
 
 NAME: Final = "main"
@@ -50,7 +50,7 @@ def read_program(source: SourceText, findings: Findings) -> DeclarativeFunction 
         found = "end of the text" if token.kind == END else "end of the line" if token.kind == "SEP" else ""
         words = named(error.expected, GRAMMAR.tables, WORDS)
         shown = ", ".join(words[:6]) + (", ..." if len(words) > 6 else "")
-        elsewhere, end = as_elsewhere(tokens, error.index, "'//' or '#'")
+        elsewhere, end = foreign_token_message(tokens, error.index, "'//' or '#'")
         start = token.start - 1 if elsewhere and token.text == "=" else token.start
         message = elsewhere or f"unexpected {found or repr(token.text)}; expected {shown}"
         findings.error("syntax", Span(start, max(end, token.end, token.start + 1)), message, _token_hints(token, elsewhere))

@@ -80,7 +80,7 @@ class TensorTerm:
 
 
 @dataclass(frozen=True)
-class Wish:
+class IndexMark:
     """A mark of an index map: letters that are to be treated as one, or one that is to be looped over.
 
     :ivar letters: in the einsum.
@@ -90,7 +90,7 @@ class Wish:
     letters: str
     mark: Mark
 
-    def renamed(self, letters: Mapping[str, str]) -> Wish:
+    def renamed(self, letters: Mapping[str, str]) -> IndexMark:
         """The same wish in other letters of the einsum."""
         return replace(self, letters="".join(letters[x] for x in self.letters))
 
@@ -110,8 +110,8 @@ class PlannedContraction:
     alpha: float
     beta: float
     sources: tuple[ImmediateUpdate, ...] = ()
-    groups: tuple[Wish, ...] = ()
-    loops: tuple[Wish, ...] = ()
+    groups: tuple[IndexMark, ...] = ()
+    loops: tuple[IndexMark, ...] = ()
     folded: str = ""
 
     @property
@@ -127,14 +127,14 @@ class PlannedContraction:
 
 
 @dataclass(frozen=True, eq=False)
-class HostLoop:
+class PlannedLoop:
     """A loop that the host executes: it repeats units for each value of a variable."""
 
     variable: IntegerVariable
     body: tuple[Unit, ...]
 
 
-Unit: TypeAlias = PlannedContraction | HostLoop | Fence
+Unit: TypeAlias = PlannedContraction | PlannedLoop | Fence
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +157,7 @@ def walk_units(units: tuple[Unit, ...]) -> Iterator[PlannedContraction]:
     for unit in units:
         if isinstance(unit, PlannedContraction):
             yield unit
-        elif isinstance(unit, HostLoop):
+        elif isinstance(unit, PlannedLoop):
             yield from walk_units(unit.body)
 
 
@@ -168,7 +168,7 @@ def as_written(resolved: Resolved) -> FunctionPlan:
 
 def _unit(action: Action) -> Unit:
     if isinstance(action, Loop):
-        return HostLoop(action.variable, tuple(map(_unit, action.body)))
+        return PlannedLoop(action.variable, tuple(map(_unit, action.body)))
     return _contraction_of_step(action) if isinstance(action, ViewUpdate) else action
 
 
@@ -177,9 +177,9 @@ def _contraction_of_step(step: ViewUpdate) -> PlannedContraction:
     *inputs, output = [term.letters for term in update.map.terms]
     terms = tuple(_term(view, letters) for view, letters in zip(step.operands, inputs, strict=True))
     result = _term(step.result, output)
-    wishes: dict[str, Wish] = {}
+    wishes: dict[str, IndexMark] = {}
     for mark in (mark for term in update.map.terms for mark in term.marks):
-        wishes.setdefault(str(mark), Wish(mark.letters, mark))
+        wishes.setdefault(str(mark), IndexMark(mark.letters, mark))
     groups, loops = (tuple(w for w in wishes.values() if w.mark.kind == kind) for kind in ("fuse", "loop"))
     return PlannedContraction(terms, result, update.alpha, update.beta, (update,), groups=groups, loops=loops)
 

@@ -14,7 +14,14 @@ from feinsum.languages.calling.arguments import refuse_keywords
 from feinsum.languages.calling.protocols import BuildRequest, ProgramCall
 from feinsum.languages.diagnostics import Findings
 from feinsum.languages.immediate.arguments import bind_parameters, instances, signature
-from feinsum.languages.immediate.function_plan import FunctionPlan, HostLoop, PlannedContraction, Unit, Wish, as_written
+from feinsum.languages.immediate.function_plan import (
+    FunctionPlan,
+    IndexMark,
+    PlannedContraction,
+    PlannedLoop,
+    Unit,
+    as_written,
+)
 from feinsum.languages.immediate.memory import arguments_in, lay_out, tensors_of_units
 from feinsum.languages.immediate.notation import ImmediateNotation
 from feinsum.languages.immediate.printing import show_instruction
@@ -111,7 +118,7 @@ class ImmediateKernel:
     def _lines(self, units: Sequence[Any], margin: str) -> list[str]:
         lines: list[str] = []
         for unit in units:
-            if isinstance(unit, HostLoop):
+            if isinstance(unit, PlannedLoop):
                 lines.append(
                     f"{margin}for %{unit.variable.name} = {unit.variable.start} to {unit.variable.stop}, by the host"
                 )
@@ -138,7 +145,7 @@ class ImmediateKernel:
             lines += [self._wish(*wish) for wish in launch.wishes]
         return lines if launches or unit.alpha == 0 else [*lines, "  no kernel yet: it is made at the first call"]
 
-    def _wish(self, wish: Wish, why: str) -> str:
+    def _wish(self, wish: IndexMark, why: str) -> str:
         """A line on a mark: whether it was obeyed, and if not, why."""
         span = wish.mark.span
         where = f" of line {self._source.place(span).line}" if span.end else ""
@@ -157,7 +164,7 @@ def outline(units: Sequence[Unit], margin: str = "") -> Iterator[str]:
     for unit in units:
         if isinstance(unit, PlannedContraction):
             yield f"{margin}{formula(unit)}"
-        elif isinstance(unit, HostLoop):
+        elif isinstance(unit, PlannedLoop):
             yield f"{margin}for %{unit.variable.name} = {unit.variable.start} to {unit.variable.stop}"
             yield from outline(unit.body, margin + "    ")
         else:

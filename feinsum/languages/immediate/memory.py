@@ -15,8 +15,8 @@ from feinsum.languages.immediate.arguments import BoundParameter
 from feinsum.languages.immediate.function_plan import (
     At,
     FunctionPlan,
-    HostLoop,
     PlannedContraction,
+    PlannedLoop,
     Range,
     TensorTerm,
     Unit,
@@ -63,7 +63,7 @@ def tensors_of_units(units: Sequence[Unit]) -> list[Root]:
     """The tensors of units, in order of appearance."""
     found: dict[Root, None] = {}
     for unit in units:
-        if isinstance(unit, HostLoop):
+        if isinstance(unit, PlannedLoop):
             found |= dict.fromkeys(tensors_of_units(unit.body))
         elif isinstance(unit, PlannedContraction):
             found |= dict.fromkeys(term.root for term in (*unit.terms, unit.result))

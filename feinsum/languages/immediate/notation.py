@@ -22,7 +22,7 @@ from feinsum.languages.immediate.syntax import (
     OrderBarrier,
     Subview,
 )
-from feinsum.languages.immediate.types import SCALARS, UNKNOWN, ImmediateMemref, MemrefGroup, Type, immediate_memref
+from feinsum.languages.immediate.types import SCALARS, UNKNOWN, ImmediateMemref, MemrefGroup, Type, make_immediate_memref
 from feinsum.languages.scanning import Action, Token
 from feinsum.languages.source import Span
 
@@ -96,11 +96,11 @@ class ImmediateNotation:
                 self.findings.error("memref-length", Span(token.start, token.end), message, [Note("write 1")])
         if any(length < 1 for length in shape):
             return UNKNOWN
-        packed = immediate_memref(SCALARS[scalar.text], shape)
+        packed = make_immediate_memref(SCALARS[scalar.text], shape)
         strides = packed.strides if layout is None else self._strides(layout, packed, Span(start, end))
         if strides is None:
             return UNKNOWN
-        made = immediate_memref(packed.element, shape, strides)
+        made = make_immediate_memref(packed.element, shape, strides)
         if made.extent > _GREATEST:
             message = "a memref spans less than 2^63 elements"
             self.findings.error("memref-length", Span(start, end), message, [Note("divide it among work-items")])

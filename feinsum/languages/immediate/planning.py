@@ -24,7 +24,7 @@ from feinsum.languages.immediate.syntax import (
     Instruction,
     Opcode,
 )
-from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, immediate_memref
+from feinsum.languages.immediate.types import SCALARS, ImmediateMemref, ImmediateScalar, MemrefGroup, make_immediate_memref
 from feinsum.languages.program import Program, program
 from feinsum.lengths import require_mapping
 
@@ -112,7 +112,7 @@ class _Drawing:
         return found
 
     def _type(self, letters: str) -> ImmediateMemref:
-        return immediate_memref(self._element, tuple(self._lengths[x] for x in letters))
+        return make_immediate_memref(self._element, tuple(self._lengths[x] for x in letters))
 
     def _argument(self, name: str, letters: str, is_batched: bool) -> _PlannedTensor:
         if name in self._tensors:

@@ -62,9 +62,9 @@ def show_instruction(instruction: Instruction) -> str:
 
     >>> from feinsum.languages.immediate.maps import index_map
     >>> from feinsum.languages.immediate.syntax import ImmediateName
-    >>> from feinsum.languages.immediate.types import SCALARS, immediate_memref
-    >>> A = immediate_memref(SCALARS["f32"], (4, 5))
-    >>> B = immediate_memref(SCALARS["f32"], (5, 4))
+    >>> from feinsum.languages.immediate.types import SCALARS, make_immediate_memref
+    >>> A = make_immediate_memref(SCALARS["f32"], (4, 5))
+    >>> B = make_immediate_memref(SCALARS["f32"], (5, 4))
     >>> a, b = ImmediateName("A"), ImmediateName("B")
     >>> print(show_instruction(ImmediateUpdate("axpby", index_map(["ij"], "ji"), 1.0, (a,), 0.5, b, (A, B))))
     axpby {ij to ji} 1.0, %A, 0.5, %B

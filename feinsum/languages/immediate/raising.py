@@ -17,8 +17,8 @@ from typing import Final
 from feinsum.languages.immediate.function_plan import (
     At,
     FunctionPlan,
-    HostLoop,
     PlannedContraction,
+    PlannedLoop,
     Range,
     TensorTerm,
     Unit,
@@ -42,9 +42,9 @@ def _raise_region(units: tuple[Unit, ...], everything: tuple[Unit, ...]) -> tupl
     """A region raised; `everything` is the function, in which an alloca may be used elsewhere."""
     inside: list[Unit] = []
     for unit in units:
-        if isinstance(unit, HostLoop):
+        if isinstance(unit, PlannedLoop):
             body = _raise_region(unit.body, everything)
-            inside.append(_folded_loop(HostLoop(unit.variable, body)))
+            inside.append(_folded_loop(PlannedLoop(unit.variable, body)))
         else:
             inside.append(unit)
     return _substituted_units(inside, units, everything)
@@ -148,7 +148,7 @@ def joined_consumer(producer: PlannedContraction, consumer: PlannedContraction) 
 # --- loops
 
 
-def _folded_loop(loop: HostLoop) -> Unit:
+def _folded_loop(loop: PlannedLoop) -> Unit:
     """A loop around one contraction as an index of this; the loop, where that is not so."""
     body, variable = loop.body[0] if len(loop.body) == 1 else None, loop.variable
     if not isinstance(body, PlannedContraction):

@@ -22,7 +22,7 @@ from feinsum.languages.scanning import (
     Token,
     TooDeepError,
     UnexpectedTokenError,
-    as_elsewhere,
+    foreign_token_message,
     named,
     split_functions,
 )
@@ -66,7 +66,7 @@ def _parse_tokens(tokens: list[Token], notation: ImmediateNotation) -> Reading |
         except UnexpectedTokenError as error:
             token = error.token
             span = Span(token.start, max(token.end, token.start + 1))
-            elsewhere, end = as_elsewhere(tokens, error.index, "';'")
+            elsewhere, end = foreign_token_message(tokens, error.index, "';'")
             if elsewhere:
                 span = Span(token.start, end)
             notation.findings.error("syntax", span, elsewhere or _explain_syntax(error), _syntax_hints(error, tokens))
@@ -154,7 +154,7 @@ def _example_types(tokens: Sequence[Token], index: int) -> str:
 def _syntax_hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Note]:
     token, expected = error.token, error.expected
     hint = ""
-    if as_elsewhere(tokens, error.index, "")[0].startswith("there is no"):
+    if foreign_token_message(tokens, error.index, "")[0].startswith("there is no"):
         hint = "a number before the result says how much of it stays: `log {ik, kj to ij} 1.0, %a, %b, 1.0, %c` adds to %c"
     elif "COLON" in expected and (token.kind == "RBRACE" or _begins(tokens, error.index)):
         hint = _example_types(tokens, error.index)

@@ -17,7 +17,7 @@ from feinsum.compile.strided import update_strided
 from feinsum.einsum import BatchedEinsum, array, einsum
 from feinsum.languages.calling.protocols import INSTANCES, BuildRequest
 from feinsum.languages.calling.stage import EinsumStage
-from feinsum.languages.immediate.function_plan import HostLoop, PlannedContraction, TensorTerm, Unit, Wish
+from feinsum.languages.immediate.function_plan import IndexMark, PlannedContraction, PlannedLoop, TensorTerm, Unit
 from feinsum.languages.immediate.layouts import ContractionLayout, find_groups, is_contiguous, make_layout, order_of
 from feinsum.languages.immediate.memory import CallMemory, new_like, ones_like
 from feinsum.languages.immediate.raising import LETTERS
@@ -47,7 +47,7 @@ class ContractionLaunch:
     layouts: tuple[ContractionLayout, ...]
     is_direct: bool
     needs_ones: bool
-    wishes: tuple[tuple[Wish, str], ...]
+    wishes: tuple[tuple[IndexMark, str], ...]
     bound: BoundKernel | None = None
 
 
@@ -65,7 +65,7 @@ class UnitRunner:
         for unit in units:
             if isinstance(unit, PlannedContraction):
                 self._contract(unit, memory, values, count, queue)
-            elif isinstance(unit, HostLoop):
+            elif isinstance(unit, PlannedLoop):
                 for value in unit.variable.values:
                     self.run(unit.body, memory, {**values, unit.variable: value}, count, queue)
 
@@ -190,14 +190,14 @@ class UnitRunner:
         return (*range(first), *reversed(range(first, first + len(term.letters))))
 
 
-def _why_apart(wish: Wish, groups: Mapping[str, str], reason: str) -> str:
+def _why_apart(wish: IndexMark, groups: Mapping[str, str], reason: str) -> str:
     """The reason why letters are not one index of the einsum; nothing if they are."""
     if any(set(sequence) == set(wish.letters) for sequence in groups.values()):
         return ""
     return reason
 
 
-def _why_divided(wish: Wish, kernel: Kernel, *, alone: bool) -> str:
+def _why_divided(wish: IndexMark, kernel: Kernel, *, alone: bool) -> str:
     """Why the kernel takes several values of a letter at a time; nothing if it does not."""
     how = kernel.divides(wish.letters)
     if how is None:

@@ -20,7 +20,7 @@ from feinsum.languages.immediate.syntax import (
     Instruction,
     Opcode,
 )
-from feinsum.languages.immediate.types import ImmediateMemref, immediate_memref
+from feinsum.languages.immediate.types import ImmediateMemref, make_immediate_memref
 
 NO_MARKS = Marks()
 
@@ -80,7 +80,7 @@ class ScheduleWriter:
         self._remarks[id(first)] = remark
 
     def _type(self, letters: str) -> ImmediateMemref:
-        return immediate_memref(self._element, tuple(self._lengths[x] for x in letters))
+        return make_immediate_memref(self._element, tuple(self._lengths[x] for x in letters))
 
     def _alloca(self, letters: str) -> _NamedTensor:
         number = 0

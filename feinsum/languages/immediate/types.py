@@ -107,7 +107,7 @@ class ImmediateMemref:
     def extent(self) -> int:
         """Elements from the first one to behind the last one.
 
-        >>> immediate_memref(SCALARS["f32"], (3, 2), (1, 4)).extent
+        >>> make_immediate_memref(SCALARS["f32"], (3, 2), (1, 4)).extent
         7
         """
         return 1 + sum((length - 1) * stride for length, stride in zip(self.shape, self.strides, strict=True))
@@ -117,13 +117,15 @@ class ImmediateMemref:
         return f"memref<{shape}>" if self.is_packed else f"memref<{shape},strided<{','.join(map(str, self.strides))}>>"
 
 
-def immediate_memref(
+def make_immediate_memref(
     element: ImmediateScalar, shape: tuple[int, ...], strides: tuple[int, ...] | None = None
 ) -> ImmediateMemref:
     """A memref, packed unless strides are given.
 
-    >>> print(immediate_memref(SCALARS["f32"], (5, 6, 7), (1, 5, 30)), immediate_memref(SCALARS["f64"], (3, 3), (1, 4)))
-    memref<f32x5x6x7> memref<f64x3x3,strided<1,4>>
+    >>> print(make_immediate_memref(SCALARS["f32"], (5, 6, 7), (1, 5, 30)))
+    memref<f32x5x6x7>
+    >>> print(make_immediate_memref(SCALARS["f64"], (3, 3), (1, 4)))
+    memref<f64x3x3,strided<1,4>>
     """
     return ImmediateMemref(element, shape, packed_strides(shape) if strides is None else strides)
 

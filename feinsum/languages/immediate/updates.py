@@ -175,8 +175,8 @@ def _check_group_marks(mark: Mark, update: ImmediateUpdate, findings: Findings) 
 def is_one_axis(group: str, letters: str, type_: ImmediateMemref) -> bool:
     """Whether neighbouring indices lie in memory as one: each stride is the previous one's times its length.
 
-    >>> from feinsum.languages.immediate.types import SCALARS, immediate_memref
-    >>> is_one_axis("jk", "ijk", immediate_memref(SCALARS["f32"], (3, 4, 5))), is_one_axis("ij", "ij", immediate_memref(SCALARS["f32"], (3, 4), (1, 8)))
+    >>> from feinsum.languages.immediate.types import SCALARS, make_immediate_memref
+    >>> is_one_axis("jk", "ijk", make_immediate_memref(SCALARS["f32"], (3, 4, 5))), is_one_axis("ij", "ij", make_immediate_memref(SCALARS["f32"], (3, 4), (1, 8)))
     (True, False)
     """  # noqa: E501
     axes = [letters.index(x) for x in group]

@@ -17,7 +17,7 @@ from feinsum.languages.tensor.types import (
     UNKNOWN,
     TensorMemref,
     Type,
-    tensor_memref,
+    make_tensor_memref,
 )
 
 
@@ -122,7 +122,7 @@ class Drafter(TensorNotation):
             found = UNKNOWN
         elif isinstance(found, TensorMemref) and not found.local:
             self.lenient("lenient-space", span, "the memref of an alloca is in local memory: end its type with ',local>'")
-            found = tensor_memref(found.element, found.shape, found.strides, True)
+            found = make_tensor_memref(found.element, found.shape, found.strides, True)
         return InstructionDraft("alloca", span, types=[found], annotations=dictionary or {})
 
     def linear(self, parts: list[Any], start: int, end: int) -> InstructionDraft:

@@ -19,7 +19,7 @@ from feinsum.languages.tensor.types import (
     TensorMemref,
     TensorScalar,
     Type,
-    tensor_memref,
+    make_tensor_memref,
 )
 
 Constant: TypeAlias = bool | int | float | complex
@@ -156,7 +156,7 @@ class TensorNotation:
                 strides = None
             else:
                 self._compare_strides(shape, strides, span)
-        return tensor_memref(element, shape, strides, local)
+        return make_tensor_memref(element, shape, strides, local)
 
     def _compare_strides(self, shape: tuple[Extent, ...], strides: tuple[Extent, ...], span: Span) -> None:
         least = 1

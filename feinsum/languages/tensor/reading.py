@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from feinsum.languages.diagnostics import MOST_ERRORS, Findings, Note, counted
-from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, as_elsewhere, split_functions
+from feinsum.languages.scanning import Token, TooDeepError, UnexpectedTokenError, foreign_token_message, split_functions
 from feinsum.languages.source import SourceText, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import Drafter, FunctionDraft, Immediate, InstructionDraft, SubviewEntry
@@ -55,7 +55,7 @@ def _parse_function(tokens: list[Token], drafter: Drafter) -> tuple[FunctionDraf
             return None, unknown
         except UnexpectedTokenError as error:
             token = error.token
-            end = as_elsewhere(tokens, error.index, "")[1]
+            end = foreign_token_message(tokens, error.index, "")[1]
             span = Span(token.start, max(end, token.end, token.start + 1))
             drafter.findings.error("syntax", span, explain_token(error, tokens), slip_hints(error, tokens))
             lines = lines_to_leave_out(tokens, error, drafter.findings.source)

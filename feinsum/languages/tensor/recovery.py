@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from feinsum.languages.diagnostics import Note
-from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, as_elsewhere, named
+from feinsum.languages.scanning import END, UNKNOWN, Token, UnexpectedTokenError, foreign_token_message, named
 from feinsum.languages.source import SourceText, Span
 from feinsum.languages.tensor.definitions import DEFINITIONS
 from feinsum.languages.tensor.drafts import InstructionDraft
@@ -62,7 +62,7 @@ def _starts_instruction(expected: frozenset[str]) -> bool:
 def explain_token(error: UnexpectedTokenError, tokens: Sequence[Token]) -> str:
     """The message that names the unexpected token and the expected ones."""
     token, expected = error.token, error.expected
-    if elsewhere := as_elsewhere(tokens, error.index, "';'")[0]:
+    if elsewhere := foreign_token_message(tokens, error.index, "';'")[0]:
         return elsewhere
     found = "end of the text" if token.kind == END else f"'{token.text}'"
     if _starts_instruction(expected):
@@ -89,7 +89,7 @@ def slip_hints(error: UnexpectedTokenError, tokens: Sequence[Token]) -> list[Not
         whole = [name for name in known if name.partition(".")[2] == token.text]
         close = whole[:1] or get_close_matches(token.text, known, 1)
         hint = f"did you mean '{close[0]}'?" if close else ""
-    elif as_elsewhere(tokens, error.index, "")[0].startswith("there is no"):
+    elif foreign_token_message(tokens, error.index, "")[0].startswith("there is no"):
         hint = "a name is defined once: `%y = arith.add %x, %z : f32`"
     elif token.kind == END and "RBRACE" in expected:
         hint = "a '}' is missing"

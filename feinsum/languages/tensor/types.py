@@ -193,12 +193,12 @@ Type: TypeAlias = Void | Boolean | UnknownTensorType | TensorScalar | TensorMemr
 
 
 @lru_cache(maxsize=4096)
-def tensor_memref(
+def make_tensor_memref(
     element: TensorScalar, shape: tuple[Extent, ...], strides: tuple[Extent, ...] | None = None, local: bool = False
 ) -> TensorMemref:
     """A memref, packed unless strides are given.
 
-    >>> print(tensor_memref(F32, (4, None)), tensor_memref(F64, (3, 3), (1, 4), local=True))
+    >>> print(make_tensor_memref(F32, (4, None)), make_tensor_memref(F64, (3, 3), (1, 4), local=True))
     memref<f32x4x?> memref<f64x3x3,strided<1,4>,local>
     """
     return TensorMemref(element, shape, packed_strides(shape) if strides is None else strides, local)

@@ -12,7 +12,7 @@ from feinsum.languages.tensor.ir import TensorOperation, TensorValue
 from feinsum.languages.tensor.types import INDEX, Extent, PointerGroup, TensorMemref, packed_strides, written_extent
 
 
-def _are_indices(values: Sequence[TensorValue], report: Report) -> None:
+def _check_indices(values: Sequence[TensorValue], report: Report) -> None:
     for value in values:
         if value.type != INDEX:
             report.error("index-type", f"%{value.name} is of type {value.type}, not index; cast it", value)
@@ -30,7 +30,7 @@ def _count_fits(found: int, type_: TensorMemref | PointerGroup, value: TensorVal
 def check_load(operation: TensorOperation, report: Report) -> None:
     source, *indices = operation.operands
     type_, result = source.type, operation.results[0].type
-    _are_indices(indices, report)
+    _check_indices(indices, report)
     if not isinstance(type_, (TensorMemref, PointerGroup)):
         report.error("load-operand", f"%{source.name} is of type {type_}, which has no elements", source)
         return
@@ -42,7 +42,7 @@ def check_load(operation: TensorOperation, report: Report) -> None:
 
 def check_store(operation: TensorOperation, report: Report) -> None:
     value, target, *indices = operation.operands
-    _are_indices(indices, report)
+    _check_indices(indices, report)
     if not isinstance(target.type, TensorMemref):
         report.error("load-operand", f"%{target.name} is of type {target.type}, and not a memref", target)
         return
@@ -100,7 +100,7 @@ def _compare_view(
 def check_expand(operation: TensorOperation, report: Report) -> None:
     types = _memrefs(operation, report)
     source, *dynamic = operation.operands
-    _are_indices(dynamic, report)
+    _check_indices(dynamic, report)
     if types is None:
         return
     memref, result = types
@@ -160,7 +160,7 @@ def check_fuse(operation: TensorOperation, report: Report) -> None:
 def check_subview(operation: TensorOperation, report: Report) -> None:
     types = _memrefs(operation, report)
     source, *dynamic = operation.operands
-    _are_indices(dynamic, report)
+    _check_indices(dynamic, report)
     if types is None:
         return
     memref, result = types

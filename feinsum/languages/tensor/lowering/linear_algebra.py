@@ -18,7 +18,7 @@ from feinsum.languages.tensor.lowering.common import Lowering, accumulator
 from feinsum.languages.tensor.lowering.target import Target
 from feinsum.languages.tensor.passes.storage import length_of
 from feinsum.languages.tensor.rewriting import OperationBuilder
-from feinsum.languages.tensor.types import I32, INDEX, Extent, TensorMemref, tensor_memref
+from feinsum.languages.tensor.types import I32, INDEX, Extent, TensorMemref, make_tensor_memref
 
 _GATHERED = 64
 """Columns of a result times rows in a vector, up to which rows of a transposed A are gathered as quickly as copied.
@@ -56,7 +56,7 @@ def _as_matrix(builder: OperationBuilder, vector: TensorValue, column: bool) -> 
     shape, strides = ((size, 1), (stride, other)) if column else ((1, size), (stride, stride))
     bounds = (size, 1) if column else (1, size)
     dynamic = [builder.size(vector, 0)] if size is None else []
-    made = tensor_memref(type_.element, shape, strides, type_.local)
+    made = make_tensor_memref(type_.element, shape, strides, type_.local)
     return builder.compute("expand", (vector, *dynamic), made, "matrix", mode=0, shape=bounds)
 
 
@@ -92,7 +92,7 @@ def _gemm(lowering: _LinearAlgebra, operation: TensorOperation, builder: Operati
 def _transposed_type(matrix: TensorValue) -> TensorMemref:
     """The type of a transposed copy."""
     assert isinstance(matrix.type, TensorMemref)
-    return tensor_memref(matrix.type.element, matrix.type.shape[::-1], None, True)
+    return make_tensor_memref(matrix.type.element, matrix.type.shape[::-1], None, True)
 
 
 def _is_worth_a_copy(target: Target, copy: TensorMemref, C: TensorValue) -> bool:
@@ -201,7 +201,7 @@ def _sum_to_number(lowering: _LinearAlgebra, operation: TensorOperation, builder
 
         builder.parallel(alone)
         return
-    stage = builder.compute("alloca", (), tensor_memref(type_, (target.subgroups,), None, True), "stage")
+    stage = builder.compute("alloca", (), make_tensor_memref(type_, (target.subgroups,), None, True), "stage")
 
     def body(b: OperationBuilder) -> None:
         group, lane = b.builtin("subgroup_id", I32), b.builtin("subgroup_local_id", I32)

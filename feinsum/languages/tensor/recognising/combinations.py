@@ -13,7 +13,7 @@ from feinsum.languages.calling.protocols import INSTANCES
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import TensorValue
 from feinsum.languages.tensor.recognising.operands import EinsumOperand, readable, scaled, shown_block
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, TermUpdate, UpdateTerm, transposed
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Factor, ProductTerm, RecognisedUpdate, transposed
 from feinsum.languages.tensor.types import TensorMemref
 
 
@@ -27,13 +27,13 @@ class Combination:
     """
 
     output: TensorValue
-    terms: tuple[UpdateTerm, ...]
-    scale: UpdateTerm | None
+    terms: tuple[ProductTerm, ...]
+    scale: ProductTerm | None
     spans: tuple[Span, ...]
     axes: Mapping[str, str]
 
     @classmethod
-    def of(cls, update: TermUpdate, terms: Sequence[UpdateTerm], scale: UpdateTerm | None) -> Combination:
+    def of(cls, update: RecognisedUpdate, terms: Sequence[ProductTerm], scale: ProductTerm | None) -> Combination:
         """The combination of terms of an update that :func:`is_added` accepts."""
         factors = [Factor.whole(update.root, update.letters), *(term.factors[0] for term in terms)]
         axes = {name: INSTANCES for factor in factors for name in batch_modes(factor)}
@@ -67,7 +67,7 @@ class Combination:
         return (f"%{self.output.name} has gaps between its elements",) if has_gaps else ()
 
 
-def is_added(term: UpdateTerm, update: TermUpdate) -> bool:
+def is_added(term: ProductTerm, update: RecognisedUpdate) -> bool:
     """Whether a term is an array that lies as what is updated, or as the block of it."""
     own = [factor.transposed for factor in term.factors]
     return bool(term.block) or own == [transposed(update.root, update.letters)]

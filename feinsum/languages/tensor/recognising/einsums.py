@@ -27,9 +27,9 @@ from feinsum.languages.tensor.recognising.terms import (
     GROUP_ID,
     MOST_TERMS,
     Factor,
-    TermUpdate,
+    ProductTerm,
+    RecognisedUpdate,
     UnrecognisedError,
-    UpdateTerm,
     recognise,
     transposed,
 )
@@ -117,7 +117,7 @@ def _root_memref(value: TensorValue) -> TensorMemref:
     return found
 
 
-def _of_update(update: TermUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Step]:
+def _of_update(update: RecognisedUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]) -> Iterator[Step]:
     """One einsum for each product: the first sees what was there, the others add.  If blocks are added to, one more step
     adds to these, and all arrays that are added as they are."""
     added = [term for term in update.terms if is_added(term, update)] if any(t.block for t in update.terms) else []
@@ -127,14 +127,14 @@ def _of_update(update: TermUpdate, sizes: MutableMapping[int, Extent], stacked: 
     scale = update.scale
     for product in stacked_products(rest, sizes, stacked):
         yield _einsum_of_product(update, product, scale, sizes)
-        scale = UpdateTerm(1)
+        scale = ProductTerm(1)
     if len(added) > MOST_TERMS:
         raise UnrecognisedError(f"it is a sum of {len(added)} arrays, more than {MOST_TERMS}", update.spans[-1])
     if added:
         yield Combination.of(update, added, scale)
 
 
-def _check_letters(update: TermUpdate, factors: set[int]) -> None:
+def _check_letters(update: RecognisedUpdate, factors: set[int]) -> None:
     """A term has all letters of what it is added to, and no group id else."""
     if missing := [letter for letter in update.letters if letter not in factors]:
         what = "the group id" if GROUP_ID in missing else "a mode"
@@ -144,7 +144,7 @@ def _check_letters(update: TermUpdate, factors: set[int]) -> None:
 
 
 def _einsum_of_product(
-    update: TermUpdate, product: EinsumProduct, scale: UpdateTerm | None, sizes: Mapping[int, Extent]
+    update: RecognisedUpdate, product: EinsumProduct, scale: ProductTerm | None, sizes: Mapping[int, Extent]
 ) -> EinsumUpdate:
     term, operands = product.term, product.operands
     letters: dict[int, str] = {}
@@ -169,7 +169,7 @@ def _einsum_of_product(
     return EinsumUpdate(e, own, update.root, epilogue, tuple(scalars), update.spans, axes)
 
 
-def _name_letter(letter: int, letters: dict[int, str], update: TermUpdate) -> None:
+def _name_letter(letter: int, letters: dict[int, str], update: RecognisedUpdate) -> None:
     """Give a letter the next name, if it has none yet."""
     if letter not in letters:
         if len(letters) == len(ascii_lowercase):
@@ -198,10 +198,10 @@ def _operand_array(operand: EinsumOperand, letters: Mapping[int, str], sizes: Ma
     return array(operand.name, tuple(axis(letter) for letter in operand.letters), np.dtype(dtype_of(element)).name)
 
 
-def _epilogue_of_term(term: UpdateTerm, scale: UpdateTerm | None) -> str:
+def _epilogue_of_term(term: ProductTerm, scale: ProductTerm | None) -> str:
     """The function of the sum, in the notation of :meth:`feinsum.BatchedEinsum.then`.
 
-    >>> _epilogue_of_term(UpdateTerm(1), None), _epilogue_of_term(UpdateTerm(2.0), UpdateTerm(1))
+    >>> _epilogue_of_term(ProductTerm(1), None), _epilogue_of_term(ProductTerm(2.0), ProductTerm(1))
     ('', '2.0*v + out')
     """
     value = scaled("v", term)

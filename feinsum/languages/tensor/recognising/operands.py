@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from feinsum.languages.tensor.ir import TensorValue
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, UpdateTerm
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Block, Factor, Letters, ProductTerm
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def shown_block(block: Block) -> str:
     return f"[{', '.join(parts)}]"
 
 
-def scaled(what: str, by: UpdateTerm) -> str:
+def scaled(what: str, by: ProductTerm) -> str:
     """Something times the numbers of a term, as epilogues have it.
 
-    >>> scaled("v", UpdateTerm(2.0))
+    >>> scaled("v", ProductTerm(2.0))
     '2.0*v'
     """
     number = [] if by.number == 1 else [repr(float(by.number))]

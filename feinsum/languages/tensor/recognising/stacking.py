@@ -12,7 +12,7 @@ from math import prod
 from typing import Any
 
 from feinsum.languages.tensor.recognising.operands import EinsumOperand
-from feinsum.languages.tensor.recognising.terms import GROUP_ID, Letters, TermUpdate, UpdateTerm
+from feinsum.languages.tensor.recognising.terms import GROUP_ID, Letters, ProductTerm, RecognisedUpdate
 from feinsum.languages.tensor.types import Extent
 
 
@@ -20,17 +20,19 @@ from feinsum.languages.tensor.types import Extent
 class EinsumProduct:
     """The products that one einsum sums: the numbers of a term, and operands."""
 
-    term: UpdateTerm
+    term: ProductTerm
     operands: tuple[EinsumOperand, ...]
 
 
-def stacked_products(update: TermUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]) -> list[EinsumProduct]:
+def stacked_products(
+    update: RecognisedUpdate, sizes: MutableMapping[int, Extent], stacked: set[str]
+) -> list[EinsumProduct]:
     """The products of which an update is the sum; terms of one form are one where that pays.
 
     :param sizes: of letters; those that count what is stacked are added.
     :param stacked: names of operands that are stacked for other products; those of these are added.
     """
-    forms: dict[Any, list[UpdateTerm]] = {}
+    forms: dict[Any, list[ProductTerm]] = {}
     for term in update.terms:
         forms.setdefault(_stacking_form(term, update.letters, sizes), []).append(term)
     found = []
@@ -45,7 +47,7 @@ def stacked_products(update: TermUpdate, sizes: MutableMapping[int, Extent], sta
     return found
 
 
-def _stacking_form(term: UpdateTerm, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
+def _stacking_form(term: ProductTerm, output: Letters, sizes: MutableMapping[int, Extent]) -> Any:
     """The form that terms must share to be stacked: numbers, and the places of indices, of terms with known sizes."""
     own = [factor.transposed for factor in term.factors]
     if any(sizes[letter] is None for letters in own for letter in letters if letter != GROUP_ID):
@@ -58,7 +60,7 @@ def _stacking_form(term: UpdateTerm, output: Letters, sizes: MutableMapping[int,
     return term.number, tuple(sorted(value.name for value in term.scalars)), axes
 
 
-def _stacked_operands(terms: Sequence[UpdateTerm], counter: int) -> tuple[EinsumOperand, ...]:
+def _stacked_operands(terms: Sequence[ProductTerm], counter: int) -> tuple[EinsumOperand, ...]:
     """The operands of terms of one form: what differs is stacked."""
     renamed = [term.renamed(_letters_of(terms[0], term)) for term in terms]
     found = []
@@ -68,7 +70,7 @@ def _stacked_operands(terms: Sequence[UpdateTerm], counter: int) -> tuple[Einsum
     return tuple(found)
 
 
-def _letters_of(first: UpdateTerm, term: UpdateTerm) -> dict[int, int]:
+def _letters_of(first: ProductTerm, term: ProductTerm) -> dict[int, int]:
     """The letters of a term, by those that the first one has in their places."""
     pairs = zip(term.factors, first.factors, strict=True)
     return {own: wanted for factor, like in pairs for own, wanted in zip(factor.transposed, like.transposed, strict=True)}

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
 from feinsum.languages.tensor.memory_effects import read_by, roots, written_by
-from feinsum.languages.tensor.types import Extent, PointerGroup, TensorMemref, tensor_memref
+from feinsum.languages.tensor.types import Extent, PointerGroup, TensorMemref, make_tensor_memref
 
 GROUP_ID: Final = 0
 _INDEXED: Final = -1
@@ -74,7 +74,7 @@ def transposed(root: TensorValue, modes: Sequence[_T]) -> tuple[_T, ...]:
 
 
 @dataclass(frozen=True)
-class UpdateTerm:
+class ProductTerm:
     """A number, numbers that are given at the call, and factors.
 
     :ivar block: of what it is added to; empty for all of it.
@@ -85,17 +85,17 @@ class UpdateTerm:
     factors: tuple[Factor, ...] = ()
     block: Block = ()
 
-    def times(self, other: UpdateTerm) -> UpdateTerm:
+    def times(self, other: ProductTerm) -> ProductTerm:
         scalars, factors = self.scalars + other.scalars, self.factors + other.factors
-        return UpdateTerm(self.number * other.number, scalars, factors, self.block + other.block)
+        return ProductTerm(self.number * other.number, scalars, factors, self.block + other.block)
 
-    def renamed(self, letters: Mapping[int, int]) -> UpdateTerm:
+    def renamed(self, letters: Mapping[int, int]) -> ProductTerm:
         factors = (replace(f, letters=tuple(letters.get(x, x) for x in f.letters)) for f in self.factors)
         return replace(self, factors=tuple(factors))
 
 
 @dataclass(frozen=True)
-class TermUpdate:
+class RecognisedUpdate:
     """``root[letters] := Σ terms + scale · root[letters]``, of which terms with a block are added to that.
 
     :ivar root: a parameter, or local memory as an array of all instances.
@@ -105,8 +105,8 @@ class TermUpdate:
 
     root: TensorValue
     letters: Letters
-    terms: tuple[UpdateTerm, ...]
-    scale: UpdateTerm | None
+    terms: tuple[ProductTerm, ...]
+    scale: ProductTerm | None
     spans: tuple[Span, ...]
 
 
@@ -128,11 +128,11 @@ class _Content:
     """The known content of an alloca."""
 
     letters: Letters
-    terms: tuple[UpdateTerm, ...]
+    terms: tuple[ProductTerm, ...]
     spans: tuple[Span, ...]
 
 
-def recognise(function: TensorFunction) -> tuple[tuple[TermUpdate, ...], Mapping[int, Extent]]:
+def recognise(function: TensorFunction) -> tuple[tuple[RecognisedUpdate, ...], Mapping[int, Extent]]:
     """The updates of a function, in order, and the sizes of letters, None for unknown ones.
 
     Local memory that is kept for all instances comes first.
@@ -146,10 +146,10 @@ class _Walker:
     def __init__(self, function: TensorFunction) -> None:
         self.function = function
         self.accesses: dict[TensorValue, _RootAccess] = {}
-        self.numbers: dict[TensorValue, UpdateTerm] = {}
+        self.numbers: dict[TensorValue, ProductTerm] = {}
         self.contents: dict[TensorValue, _Content] = {}
-        self.updates: dict[TensorValue, TermUpdate] = {}
-        self.temporaries: list[TermUpdate] = []
+        self.updates: dict[TensorValue, RecognisedUpdate] = {}
+        self.temporaries: list[RecognisedUpdate] = []
         self.read: set[TensorValue] = set()
         self.sizes: dict[int, Extent] = {}
         self.whole: dict[TensorValue, tuple[TensorValue, int]] = {}
@@ -161,9 +161,9 @@ class _Walker:
             if isinstance(parameter.type, TensorMemref):
                 self.accesses[parameter] = _RootAccess.of_all(parameter, parameter.type.order)
             elif not isinstance(parameter.type, PointerGroup):
-                self.numbers[parameter] = UpdateTerm(1, (parameter,))
+                self.numbers[parameter] = ProductTerm(1, (parameter,))
 
-    def run(self) -> tuple[tuple[TermUpdate, ...], Mapping[int, Extent]]:
+    def run(self) -> tuple[tuple[RecognisedUpdate, ...], Mapping[int, Extent]]:
         for operation in self.function.body.operations:
             visit = getattr(self, f"_{operation.name}", None)
             if visit is None:
@@ -181,7 +181,7 @@ class _Walker:
     # numbers
 
     def _constant(self, operation: TensorOperation) -> None:
-        self.numbers[operation.results[0]] = UpdateTerm(operation.attributes["value"])
+        self.numbers[operation.results[0]] = ProductTerm(operation.attributes["value"])
 
     def _builtin(self, operation: TensorOperation) -> None:
         if operation.attributes["builtin"] != "group_id":
@@ -313,12 +313,12 @@ class _Walker:
             raise UnrecognisedError(f"it is {len(terms)} einsums, more than {MOST_TERMS}", operation.span)
         self._write(operation, terms, self._number(beta, operation), target, letters)
 
-    def _number(self, value: TensorValue, operation: TensorOperation) -> UpdateTerm:
+    def _number(self, value: TensorValue, operation: TensorOperation) -> ProductTerm:
         if value not in self.numbers:
             raise UnrecognisedError(f"%{value.name} is neither a constant nor a parameter", operation.span)
         return self.numbers[value]
 
-    def _read(self, read: TensorValue, letters: Letters, operation: TensorOperation, in_block: bool) -> list[UpdateTerm]:
+    def _read(self, read: TensorValue, letters: Letters, operation: TensorOperation, in_block: bool) -> list[ProductTerm]:
         """The terms that are read of a memref at letters.
 
         :param in_block: whether they are added to a block, which takes no products.
@@ -329,7 +329,7 @@ class _Walker:
             if access.root in self.updates:
                 raise UnrecognisedError(f"%{access.root.name} is read after it was written", operation.span)
             self.read.add(access.root)
-            return [UpdateTerm(1, (), (Factor(access.root, full, access.block),))]
+            return [ProductTerm(1, (), (Factor(access.root, full, access.block),))]
         if any(access.block):
             raise UnrecognisedError(f"a part of %{access.root.name} is read, which is local memory", operation.span)
         content = self.contents.get(access.root)
@@ -349,9 +349,9 @@ class _Walker:
         letters, shape = content.letters, root.type.shape
         if True in batched:
             letters, shape = (*letters, GROUP_ID), (*shape, None)
-        value = TensorValue(self._name_of(root), tensor_memref(root.type.element, shape), root.span)
-        self.temporaries.append(TermUpdate(value, letters, content.terms, None, content.spans))
-        read = UpdateTerm(1, (), (Factor.whole(value, letters),))
+        value = TensorValue(self._name_of(root), make_tensor_memref(root.type.element, shape), root.span)
+        self.temporaries.append(RecognisedUpdate(value, letters, content.terms, None, content.spans))
+        read = ProductTerm(1, (), (Factor.whole(value, letters),))
         self.contents[root] = _Content(content.letters, (read,), content.spans)
         return self.contents[root]
 
@@ -363,7 +363,7 @@ class _Walker:
         self._names.add(found)
         return found
 
-    def _instance(self, term: UpdateTerm, before: Letters, after: Letters) -> UpdateTerm:
+    def _instance(self, term: ProductTerm, before: Letters, after: Letters) -> ProductTerm:
         """A term with other letters: those that are summed over are new."""
         letters = dict(zip(before, after, strict=True))
         for factor in term.factors:
@@ -373,7 +373,7 @@ class _Walker:
         return term.renamed(letters)
 
     def _write(
-        self, operation: TensorOperation, terms: list[UpdateTerm], beta: UpdateTerm, target: TensorValue, letters: Letters
+        self, operation: TensorOperation, terms: list[ProductTerm], beta: ProductTerm, target: TensorValue, letters: Letters
     ) -> None:
         access = self._access(target, operation)
         full = _mode_letters(access, letters)
@@ -383,7 +383,7 @@ class _Walker:
             return
         fresh = not beta.scalars and beta.number == 0
         if root not in self.function.parameters:
-            old: Sequence[UpdateTerm] = ()
+            old: Sequence[ProductTerm] = ()
             spans: tuple[Span, ...] = ()
             if not fresh:
                 content = self.contents.get(root)
@@ -396,21 +396,21 @@ class _Walker:
         self._check_apart(root, terms, operation)
         before = self.updates.get(root)
         if fresh or before is None:
-            made = TermUpdate(root, full, tuple(terms), None if fresh else beta, (operation.span,))
+            made = RecognisedUpdate(root, full, tuple(terms), None if fresh else beta, (operation.span,))
         else:
             if (GROUP_ID in before.letters) != (GROUP_ID in full):
                 raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
             old = [beta.times(self._instance(term, before.letters, full)) for term in before.terms]
             scale = None if before.scale is None else beta.times(before.scale)
-            made = TermUpdate(root, full, (*old, *terms), scale, (*before.spans, operation.span))
+            made = RecognisedUpdate(root, full, (*old, *terms), scale, (*before.spans, operation.span))
         self.updates[root] = made
 
-    def _check_apart(self, root: TensorValue, terms: Iterable[UpdateTerm], operation: TensorOperation) -> None:
+    def _check_apart(self, root: TensorValue, terms: Iterable[ProductTerm], operation: TensorOperation) -> None:
         if root in self.read or any(factor.root is root for term in terms for factor in term.factors):
             raise UnrecognisedError(f"%{root.name} is read and written", operation.span)
 
     def _add_to_block(
-        self, operation: TensorOperation, terms: list[UpdateTerm], beta: UpdateTerm, access: _RootAccess, letters: Letters
+        self, operation: TensorOperation, terms: list[ProductTerm], beta: ProductTerm, access: _RootAccess, letters: Letters
     ) -> None:
         """Add arrays that lie as the block does; what else may be written to one is not recognised."""
         root = access.root
@@ -424,7 +424,7 @@ class _Walker:
         if before is None:
             places = zip(access.fixed, root.type.shape, strict=True)
             whole = tuple(self.fresh(size) if letter is None else letter for letter, size in places)
-            before = TermUpdate(root, whole, (), UpdateTerm(1), ())
+            before = RecognisedUpdate(root, whole, (), ProductTerm(1), ())
         if (GROUP_ID in before.letters) != (GROUP_ID in letters):
             raise UnrecognisedError(f"%{root.name} is written by each instance and by all", operation.span)
         added = (replace(term, block=access.block) for term in terms)

@@ -12,7 +12,7 @@ from feinsum.compile.block_sums import Bounds, Summand, add_blocks
 from feinsum.errors import ShapeError
 from feinsum.languages.tensor.ir import TensorValue
 from feinsum.languages.tensor.recognising import Combination
-from feinsum.languages.tensor.recognising.terms import Block, UpdateTerm
+from feinsum.languages.tensor.recognising.terms import Block, ProductTerm
 
 
 def combine(
@@ -42,7 +42,7 @@ def combine(
         add_blocks(out, scale, summands, queue, wait_for)
 
 
-def _term_factor(term: UpdateTerm, numbers: Mapping[TensorValue, Any]) -> Any:
+def _term_factor(term: ProductTerm, numbers: Mapping[TensorValue, Any]) -> Any:
     return term.number * prod(numbers[value] for value in term.scalars)
 
 
