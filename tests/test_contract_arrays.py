@@ -69,6 +69,19 @@ def test_whatever_numpy_takes_is_taken(make: Any, how: dict[str, Any]) -> None:
     np.testing.assert_allclose(found, expected)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("library", [True, False])
+@pytest.mark.parametrize("make", HOST.values(), ids=HOST)
+def test_it_is_taken_again(make: Any, library: bool, how: dict[str, Any]) -> None:
+    """A call like an earlier one converts what that one converted: numpy's own products are others for its subclasses."""
+    expected = np.einsum("ij,jk->ik", make(A), B)
+    expression = fe.contract_expression("ij,jk->ik", A.shape, B.shape, library=library, **how)
+    for _ in range(3):
+        for found in (fe.contract("ij,jk->ik", make(A), B, library=library, **how), expression(make(A), B)):
+            assert type(found) is np.ndarray
+            np.testing.assert_allclose(found, expected)
+
+
 def on_device(x: np.ndarray[Any, Any], queue: cl.CommandQueue) -> cla.Array:
     """An array on a device that lies there as in the memory of the host, gaps, offset and all."""
     whole = x.base if isinstance(x.base, np.ndarray) else x

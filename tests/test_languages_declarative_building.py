@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import feinsum as fe
 from feinsum.cli import cli
 from feinsum.devices import Device
-from feinsum.errors import LanguageError, ShapeError, ValidationError
+from feinsum.errors import DTypeError, LanguageError, ShapeError, ValidationError
 from feinsum.languages.declarative.emitting.kernels import Spread
 from feinsum.languages.declarative.running import builder
 
@@ -154,6 +154,20 @@ def test_integer_arguments_are_values_of_their_types(type_: str, number: float, 
             ValidationError, match=f"'a' is {type_}, but its argument {re.escape(repr(number))} is no value"
         ):
             run(a=number, x=np.zeros(3))
+
+
+def test_equal_numbers_of_other_kinds_are_told_apart(cpu: Device) -> None:
+    """A program is made for its numbers, and Python takes 1.0 for 1, and -0.0 for 0.0, as the key of an earlier call."""
+    x = np.ones(3, np.float32)
+    divide = fe.build("s: f32\nx: Tensor<N; f32>\ny = compute (shape = [N]) |i| x[i] / s", device=cpu)
+    for zero in (0.0, -0.0, np.float32(0), np.float32(-0.0)):
+        np.testing.assert_array_equal(divide(x=x, s=zero), np.copysign(np.inf, [zero] * 3))
+    multiply = fe.build("k: i32\nx: Tensor<N; f32>\ny = compute (shape = [N]) |i| x[i] * k", device=cpu)
+    np.testing.assert_array_equal(multiply(x=x, k=1, N=3), x)
+    with pytest.raises(DTypeError, match="'k' is i32"):
+        multiply(x=x, k=1.0, N=3)
+    with pytest.raises(DTypeError, match="'N' is int"):
+        multiply(x=x, k=1, N=3.0)
 
 
 def test_functions_of_vectors(cpu: Device) -> None:

@@ -119,6 +119,7 @@ class PreparedEquation:
             known = self._known.get(key)
         except (AttributeError, TypeError):  # lists, numbers, and what is no array
             known, key = None, None
+        known_before = known is not None
         if known is None:
             if owner is None and has_arrays_of_others(values):
                 return self._evaluate_foreign(values, out, None, None, scaling)
@@ -129,6 +130,8 @@ class PreparedEquation:
         evaluation, direct = known
         if not evaluation.on_host:
             evaluation.check(values, out)
+        elif known_before:  # numpy's products are others for its subclasses, such as masked arrays
+            values = [a if a.__class__ is np.ndarray else np.asarray(a) for a in values]
         if scaling is not None:
             return evaluation.scaled(values, out, direct, scaling)
         found = evaluation.run(values, out, direct)

@@ -310,8 +310,10 @@ def _operands_of_one(made: Made, arrays: Mapping[str, Any]) -> Mapping[str, str]
 
 
 def _argument_kind(value: Any) -> Any:
-    """The kind of an argument: of an array its shape and type, of anything else its value."""
+    """The kind of an argument: of an array its shape and type, of a number its class and value, of anything else itself."""
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if not shape or dtype is None:
+        if isinstance(value, (int, float, complex, np.generic)):  # 1 equals True and 1.0, and 0.0 equals -0.0
+            return value.__class__, value or repr(value)
         return [] if isinstance(value, tuple) else value  # a tuple is an array to be made, as a list is
     return (shape, dtype)

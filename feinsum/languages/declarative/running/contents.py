@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,19 @@ from feinsum.languages.source import SourceText
 
 @dataclass(frozen=True)
 class Contents:
-    """The facts about arguments that a program is built for: lengths and types of arrays, values of numbers, functions."""
+    """The facts about arguments that a program is built for: lengths and types of arrays, values of numbers, functions.
+
+    :ivar written: the numbers as text, by which they are compared: 0.0 equals -0.0, and NaN not even itself.
+    """
 
     shapes: tuple[tuple[str, tuple[int, ...], str], ...]
     lengths: tuple[tuple[str, int], ...]
-    numbers: tuple[tuple[str, Any], ...]
+    numbers: tuple[tuple[str, Any], ...] = field(compare=False)
     functions: tuple[tuple[str, Any], ...]
+    written: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "written", repr(self.numbers))
 
 
 def examine_arguments(
