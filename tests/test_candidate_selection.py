@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from einsums import check_against_numpy, inputs
 
 import feinsum as fe
@@ -22,6 +23,7 @@ from feinsum.candidates.ladder import ConfigurationChoice, candidates
 from feinsum.candidates.predicted import expected_s
 from feinsum.candidates.shortlist import select_candidates
 from feinsum.canonicalization import canonicalize_einsum
+from feinsum.cli import cli
 from feinsum.compile.executable import Executable
 from feinsum.database import open_stores
 from feinsum.devices import Device
@@ -256,8 +258,11 @@ def test_the_former_variable_still_works(monkeypatch: pytest.MonkeyPatch) -> Non
     """With a warning that names the new one, which comes first."""
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv("FEINSUM_HEAT", "3")
-    with pytest.warns(DeprecationWarning, match="FEINSUM_HEAT is deprecated; set FEINSUM_SELECT"):
+    with pytest.warns(
+        DeprecationWarning, match="FEINSUM_HEAT is deprecated, and release 0.4 ignores it; set FEINSUM_SELECT"
+    ):
         assert candidates_wanted() == 3
+    assert "set FEINSUM_SELECT" in CliRunner().invoke(cli, ["spaces"]).stderr
     monkeypatch.setenv(VARIABLE, "off")
     assert candidates_wanted() == 1
 

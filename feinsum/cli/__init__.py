@@ -18,7 +18,7 @@ from feinsum._version import __version__
 from feinsum.cli.kernel_commands import bench, explain, generate
 from feinsum.cli.languages import check, format_text, plan, run
 from feinsum.cli.listing import devices, spaces
-from feinsum.cli.output import StandardErrorHandler, printable, show_log
+from feinsum.cli.output import StandardErrorHandler, printable, say, show_log
 from feinsum.cli.record_commands import db
 from feinsum.cli.tuning_commands import query, tune
 from feinsum.errors import (
@@ -64,6 +64,8 @@ def cli(verbose: bool) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[StandardErrorHandler()])
     if verbose:
         show_log("feinsum")
+    if "FEINSUM_HEAT" in os.environ:  # Python hides the DeprecationWarning of a library
+        say("FEINSUM_HEAT is deprecated, and release 0.4 ignores it; set FEINSUM_SELECT", err=True)
 
 
 for command in (devices, spaces, explain, generate, tune, query, bench, db, check, format_text, plan, run):

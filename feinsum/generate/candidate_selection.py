@@ -43,6 +43,7 @@ VARIABLE = "FEINSUM_SELECT"
 """The environment variable of candidate selection: ``now`` (the default), ``off``, or the largest number of candidates."""
 _DEPRECATED = "FEINSUM_HEAT"
 """Its name up to release 0.2, whose value is a number of candidates; 1 is off."""
+DEPRECATION = f"{_DEPRECATED} is deprecated, and release 0.4 ignores it; set {VARIABLE} to now, off or a number"
 _BEGIN_S = {"cpu": 1.0}
 """Seconds of `generate` after which no other source is written, by kind of device: on a CPU a call shall not take much
 longer than a second."""
@@ -89,9 +90,7 @@ def candidates_wanted() -> int:
     name, text = VARIABLE, os.environ.get(VARIABLE, "").strip()
     if not text and (text := os.environ.get(_DEPRECATED, "").strip()):
         name = _DEPRECATED
-        warnings.warn(
-            f"{_DEPRECATED} is deprecated; set {VARIABLE} to now, off or a number", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn(DEPRECATION, DeprecationWarning, stacklevel=2)
     if text == "off":
         return 1
     if text.isdecimal():
