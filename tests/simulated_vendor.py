@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit
+from feinsum.devices.vendors.units import FragmentLayout, LayoutDigit, MatrixUnit
 
 if TYPE_CHECKING:
     import pyopencl as cl

@@ -11,9 +11,9 @@ import pytest
 from profiles import GPU
 
 from feinsum.devices import Device, device
-from feinsum.devices.vendors import MatrixUnit
 from feinsum.devices.vendors.nvidia import INSTRUCTIONS, NVIDIA
 from feinsum.devices.vendors.nvidia.mma import HALF_UNITS, MATRIX_UNITS
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.errors import DeviceError
 
 

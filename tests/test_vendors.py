@@ -19,12 +19,13 @@ from tensor_programs import arguments_for
 from tensor_updates import compare
 
 import feinsum as fe
-from feinsum.devices import device_checks, vendors
-from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit
+from feinsum.devices import device_checks
+from feinsum.devices.vendors import known_vendors
 from feinsum.devices.vendors.nvidia import NVIDIA
 from feinsum.devices.vendors.nvidia.mma import HALF_UNITS
 from feinsum.devices.vendors.runtimes import RUNTIMES, preference, runtime_of
 from feinsum.devices.vendors.trials import copied_source, product_source
+from feinsum.devices.vendors.units import FragmentLayout, LayoutDigit, MatrixUnit
 from feinsum.errors import TransformError
 from feinsum.languages.tensor.lowering.target import LEAST_ROWS, choose_target
 from feinsum.registry import find_space
@@ -32,7 +33,7 @@ from feinsum.skeletons.instructions.matrix_units import FRAGMENTS, SUB_GROUP, fr
 from transforms.block_tiles.choices import usable_units
 
 ROOT = Path(__file__).parents[1]
-UNITS = (*vendors.matrix_units().values(), *SIMULATED.matrix_units)
+UNITS = (*known_vendors.matrix_units().values(), *SIMULATED.matrix_units)
 HALVES = replace(UNIT, name="simulated-halves", operand="bfloat16", dtype="float")
 TYPES = {"float64": ("f64", "f64"), "float32": ("f32", "f32"), "float16": ("f16", "f32"), "bfloat16": ("bf16", "f32")}
 """The types of operands and results in programs, by the operand of a unit."""
@@ -42,7 +43,7 @@ DEVICE = replace(CPU, id="accelerator:simulated:some:4cu", kind="accelerator", m
 @pytest.fixture
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """A vendor that is listed with the real ones."""
-    monkeypatch.setattr(vendors, "VENDORS", (*vendors.VENDORS, SIMULATED))
+    monkeypatch.setattr(known_vendors, "VENDORS", (*known_vendors.VENDORS, SIMULATED))
 
 
 def code_of(path: Path) -> str:
@@ -142,7 +143,7 @@ def test_a_wrong_layout_is_refused(simulator: fe.Device, monkeypatch: pytest.Mon
     wrong = Simulated()
     turned = FragmentLayout((LayoutDigit(4, 1, 0), LayoutDigit(4, 0, 1)), UNIT.d.registers)
     wrong.matrix_units = (replace(UNIT, d=turned),)
-    monkeypatch.setattr(vendors, "VENDORS", (wrong,))
+    monkeypatch.setattr(known_vendors, "VENDORS", (wrong,))
     assert not device_checks.feature_works(simulator.cl_device, UNIT.name)
 
 
@@ -156,7 +157,7 @@ def test_programs_multiply_by_a_new_unit(
         pytest.skip("programs use no units of so few rows")
     vendor = Simulated()
     vendor.matrix_units = (unit,)
-    monkeypatch.setattr(vendors, "VENDORS", (vendor,))
+    monkeypatch.setattr(known_vendors, "VENDORS", (vendor,))
     sizes, turned = (
         ((2 * unit.m, 2 * unit.n, 6 * unit.k), "n.n"),
         ((unit.m + 5, 2 * unit.n + 3, 4 * unit.k + 1), "t.n"),
@@ -185,7 +186,7 @@ def test_sub_groups_are_those_of_the_units(unit: MatrixUnit, monkeypatch: pytest
     """On any kind of device; small results and other types take as many work-items as before."""
     vendor = Simulated()
     vendor.matrix_units = (unit,)
-    monkeypatch.setattr(vendors, "VENDORS", (vendor,))
+    monkeypatch.setattr(known_vendors, "VENDORS", (vendor,))
     factor, total = TYPES[unit.operand]
 
     def sub_group(factor: str, total: str, rows: int) -> int:
@@ -219,10 +220,10 @@ def test_skeletons_leave_units_for_other_numbers_out() -> None:
 @pytest.mark.usefixtures("simulated")
 def test_a_device_has_a_vendor_by_its_runtime() -> None:
     """A CPU has none; what a driver does not build is not had."""
-    assert [vendors.vendor_of(profile) for profile in (GPU, DEVICE, CPU)] == [NVIDIA, SIMULATED, None]
+    assert [known_vendors.vendor_of(profile) for profile in (GPU, DEVICE, CPU)] == [NVIDIA, SIMULATED, None]
     assert fe.Device(GPU).vendor is NVIDIA
-    assert vendors.vendor_with(UNIT) is SIMULATED
-    for asked in (vendors.copies_of, vendors.shuffles_of):
+    assert known_vendors.vendor_with(UNIT) is SIMULATED
+    for asked in (known_vendors.copies_of, known_vendors.shuffles_of):
         assert asked(GPU) is not None
         assert asked(replace(GPU, instructions=())) is asked(DEVICE) is asked(CPU) is None
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feinsum.devices import vendors
 from feinsum.devices.opencl import build_program
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors import known_vendors
 from feinsum.devices.vendors.trials import copied_source, product_source, shuffled_source
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def feature_works(device: cl.Device, name: str) -> bool:
     import pyopencl as cl
 
     try:
-        unit = vendors.matrix_units().get(name)
+        unit = known_vendors.matrix_units().get(name)
         return _exchanges(device, name) if unit is None else _product_is_right(device, unit)
     except cl.Error:
         return False
@@ -89,7 +89,7 @@ def _product_is_right(device: cl.Device, unit: MatrixUnit) -> bool:
 
 def _exchanges(device: cl.Device, name: str) -> bool:
     """Whether neighbouring lanes exchange numbers by the asynchronous copies, or the shuffles, of a name."""
-    for vendor in vendors.VENDORS:
+    for vendor in known_vendors.VENDORS:
         lanes, source = vendor.sub_group_sizes[0], ""
         if vendor.copies is not None and vendor.copies.name == name:
             source = copied_source(vendor.copies, lanes)

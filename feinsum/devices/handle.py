@@ -10,11 +10,12 @@ from feinsum.devices.icd import VARIABLE
 from feinsum.devices.opencl import Address, locate
 from feinsum.devices.peaks import Peaks, are_old, remember_peaks, remembered_peaks
 from feinsum.devices.profile import DeviceProfile
-from feinsum.devices.vendors import Vendor, vendor_of
 from feinsum.errors import DeviceError
 
 if TYPE_CHECKING:
     import pyopencl as cl
+
+    from feinsum.devices.vendors.vendor import Vendor
 
 _log = logging.getLogger(__name__)
 
@@ -67,6 +68,8 @@ class Device:
     @property
     def vendor(self) -> Vendor | None:
         """The extensions of its maker to OpenCL that feinsum knows; None if there are none."""
+        from feinsum.devices.vendors.known_vendors import vendor_of
+
         return vendor_of(self.profile)
 
     @property

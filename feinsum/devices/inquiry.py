@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from feinsum.devices import vendors
 from feinsum.devices.host import Processor, processor
 from feinsum.devices.naming import cpu_model, device_id, gpu_model, runtime_name, slug
 from feinsum.devices.profile import DeviceProfile
+from feinsum.devices.vendors import known_vendors
 from feinsum.devices.vendors.runtimes import runtime_of
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def read_profile(device: cl.Device) -> DeviceProfile:
         vector_registers=host.vector_registers if is_cpu else 0,
         core_cache_bytes=host.core_cache_bytes if is_cpu else 0,
     )
-    for vendor in vendors.VENDORS:
+    for vendor in known_vendors.VENDORS:
         profile = replace(profile, **vendor.facts(device))
     return profile
 

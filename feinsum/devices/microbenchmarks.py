@@ -21,7 +21,7 @@ from feinsum.devices.device_checks import most_telling_line
 from feinsum.devices.opencl import build_program
 from feinsum.devices.peaks import BUSY, Peaks, settled_figures
 from feinsum.devices.profile import DeviceProfile
-from feinsum.devices.vendors import matrix_units
+from feinsum.devices.vendors.known_vendors import matrix_units
 from feinsum.devices.vendors.trials import rate_source
 from feinsum.errors import DeviceError
 

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from feinsum.devices import vendors
 from feinsum.ending import after_fork, submit
 from feinsum.errors import DeviceError
 from feinsum.interrupts import load_module
@@ -97,7 +96,9 @@ def build_program(context: cl.Context, source: str, options: Sequence[str] = ())
 
 def _vendors_options(context: cl.Context) -> tuple[str, ...]:
     """The options that vendors need of the compiler of a context's first device."""
-    return tuple(option for vendor in vendors.VENDORS for option in vendor.build_options(context.devices[0]))
+    from feinsum.devices.vendors import known_vendors
+
+    return tuple(option for vendor in known_vendors.VENDORS for option in vendor.build_options(context.devices[0]))
 
 
 def build_binary(context: cl.Context, binary: bytes) -> cl.Program:

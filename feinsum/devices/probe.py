@@ -32,7 +32,6 @@ from feinsum.devices.icd import VARIABLE, bundled_libraries, find_libraries, ven
 from feinsum.devices.json_store import cache_directory, locked, read_json, unwritable, write_json
 from feinsum.devices.opencl import Address
 from feinsum.devices.profile import DeviceProfile, unknown_profile
-from feinsum.devices.vendors import vendor_of
 from feinsum.devices.vendors.runtimes import RUNTIMES
 from feinsum.ending import signal_group, submit
 from feinsum.errors import DeviceError
@@ -187,6 +186,8 @@ def _with_vendors_limits(
     findings: list[Finding], libraries: tuple[str, ...], pool: ThreadPoolExecutor
 ) -> tuple[list[Finding], bool]:
     """`findings` with the capabilities that only trials show, once for each model, and whether every trial was answered."""
+    from feinsum.devices.vendors.known_vendors import vendor_of
+
     models = {
         finding.profile.id: (finding, vendor)
         for finding in findings

@@ -8,7 +8,6 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from feinsum.devices.vendors import vendor_of
 from feinsum.devices.vendors.runtimes import runtime_of
 from feinsum.errors import DeviceError
 
@@ -127,6 +126,8 @@ class DeviceProfile:
 
     def local_bytes_of(self, groups: int, each: int) -> int:
         """Local memory that some groups of a compute unit take of what one group may have, what is reserved counted."""
+        from feinsum.devices.vendors.known_vendors import vendor_of
+
         vendor = vendor_of(self)
         reserved = vendor.reserved_local_bytes if vendor is not None else 0
         return groups * (each + reserved) - reserved

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.vendors import copies_of, matrix_units
+from feinsum.devices.vendors.known_vendors import copies_of, matrix_units
 from feinsum.einsum import BatchedEinsum
 from feinsum.rewrites import side_by_side
 from feinsum.skeletons.block_tiles import MULTIPLY_ADD, BlockShape, BlockShapes, BlockTiles, Packing, SumSplit, TilePipeline

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.vendors import vendor_of
+from feinsum.devices.vendors.known_vendors import vendor_of
 from feinsum.einsum import BatchedEinsum
 from feinsum.errors import TransformError
 from feinsum.rewrites import side_by_side

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from feinsum.devices.vendors import copies_of, matrix_units
+from feinsum.devices.vendors.known_vendors import copies_of, matrix_units
 from feinsum.errors import TransformError
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP
 from feinsum.skeletons.warp_tiles import Prefetch, TallProduct, WarpTiles

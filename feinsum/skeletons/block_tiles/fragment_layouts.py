@@ -12,7 +12,7 @@ from typing import Any
 
 from pymbolic.primitives import FloorDiv, Remainder
 
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.skeletons.instructions.matrix_units import SUB_GROUP, depth_of, fragment_dtype, fragment_unit, row_of
 
 MULTIPLY_ADD = "multiply-add"

@@ -12,7 +12,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from feinsum.devices.vendors import AsyncCopies, Vendor
+from feinsum.devices.vendors.vendor import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.block_tiles.fragment_layouts import LaneFragments, unit_fragments

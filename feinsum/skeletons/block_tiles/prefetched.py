@@ -20,7 +20,7 @@ from typing import Any
 
 from pymbolic.primitives import Remainder, Variable
 
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.skeletons.block_tiles.frame import BlockFrame
 from feinsum.skeletons.block_tiles.operand_tiles import StagedOperand
 from feinsum.skeletons.block_tiles.tile_sums import TileSums

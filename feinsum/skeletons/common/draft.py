@@ -13,7 +13,7 @@ import numpy as np
 from loopy.kernel.data import Iname
 from pymbolic.primitives import LogicalAnd, Variable
 
-from feinsum.devices.vendors import Vendor
+from feinsum.devices.vendors.vendor import Vendor
 
 
 def all_of(conditions: Sequence[Any]) -> Any:

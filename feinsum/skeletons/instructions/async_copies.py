@@ -1,4 +1,7 @@
-"""Copies from global to local memory that no work-item waits for: see :class:`feinsum.devices.vendors.AsyncCopies`."""
+"""Copies from global to local memory that no work-item waits for.
+
+See :class:`feinsum.devices.vendors.vendor.AsyncCopies`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ from loopy.types import NumpyType
 from pymbolic.mapper.stringifier import PREC_NONE
 from pymbolic.primitives import Call, Variable
 
-from feinsum.devices import vendors
-from feinsum.devices.vendors import AsyncCopies, Vendor
+from feinsum.devices.vendors import known_vendors
+from feinsum.devices.vendors.vendor import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 
 WIDEST_BYTES = 16
@@ -104,7 +107,7 @@ def _name(copies: AsyncCopies, dtype: np.dtype[Any], width: int) -> str:
 
 def _parsed(name: str) -> tuple[AsyncCopies, np.dtype[Any], int]:
     """The copies, type and width of the numbers that a function copies."""
-    known = [vendor.copies for vendor in vendors.VENDORS if vendor.copies is not None]
+    known = [vendor.copies for vendor in known_vendors.VENDORS if vendor.copies is not None]
     found = ((copies, dtype, width) for copies in known for dtype in _DTYPES for width in _widths(dtype))
     return next(each for each in found if _name(*each) == name)
 

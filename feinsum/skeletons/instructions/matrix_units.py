@@ -11,7 +11,8 @@ So the longer shapes are the shortest one in a row, and only their number of reg
 Units for float32 may keep fewer bits of A and B than it has, and round sums towards zero.  So each number is split,
 ``a = a' + a"`` with a' its first bits (those of A rounded) and a" the rest; ``A" B' + A' B" + A' B'`` is summed from zero
 for every step of the unit, or for those of a tile, and then added to D by the ordinary adder, which rounds correctly.
-:meth:`feinsum.devices.vendors.MatrixUnit.error` and :meth:`~feinsum.devices.vendors.MatrixUnit.tile_error` bound the loss.
+:meth:`~feinsum.devices.vendors.units.MatrixUnit.error` and :meth:`~feinsum.devices.vendors.units.MatrixUnit.tile_error`
+bound the loss.
 Infinities, NaN and the largest numbers give what IEEE 754 asks.  The rest of a number below 2^-113 has fewer bits than a',
 so that its products are as exact as the unit's own in the worst case.
 """
@@ -28,7 +29,9 @@ from loopy.kernel.instruction import CallInstruction, CInstruction
 from loopy.types import NumpyType
 from pymbolic.primitives import Call, FloorDiv, Remainder, Variable
 
-from feinsum.devices.vendors import FragmentLayout, LayoutDigit, MatrixUnit, UnitTile, Vendor, matrix_units
+from feinsum.devices.vendors.known_vendors import matrix_units
+from feinsum.devices.vendors.units import FragmentLayout, LayoutDigit, MatrixUnit, UnitTile
+from feinsum.devices.vendors.vendor import Vendor
 from feinsum.errors import TransformError
 
 ROWS, COLUMNS, DEPTH = 16, 8, 4

@@ -13,7 +13,7 @@ from typing import Any
 from loopy.kernel.instruction import CallInstruction
 from pymbolic.primitives import Call, Variable
 
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.errors import TransformError
 
 SUMS = ("apart", "whole", "split")

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.devices.vendors import AsyncCopies, MatrixUnit, Vendor, vendor_with
+from feinsum.devices.vendors.known_vendors import vendor_with
+from feinsum.devices.vendors.units import MatrixUnit
+from feinsum.devices.vendors.vendor import AsyncCopies, Vendor
 from feinsum.errors import TransformError
 from feinsum.parameters import described
 from feinsum.skeletons.instructions.async_copies import WIDEST_BYTES, copies_for

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.errors import TransformError
 from feinsum.skeletons.instructions.matrix_units import COLUMNS, DEPTH
 

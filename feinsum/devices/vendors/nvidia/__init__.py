@@ -21,8 +21,8 @@ INSTRUCTIONS = {SHFL_SYNC.name: (7, 0), CP_ASYNC.name: (8, 0), **{unit.name: uni
 
 
 class Nvidia:
-    """See :class:`feinsum.devices.vendors.Vendor`; the numbers are those of compute capability 8.0 and later (CUDA C++
-    Programming Guide, features of compute capabilities)."""
+    """See :class:`feinsum.devices.vendors.vendor.Vendor`; the numbers are those of compute capability 8.0 and later (CUDA
+    C++ Programming Guide, features of compute capabilities)."""
 
     runtime = "nvidia"
     sub_group_sizes: tuple[int, ...] = (SUB_GROUP,)

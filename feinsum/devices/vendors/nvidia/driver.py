@@ -31,7 +31,7 @@ def compute_capability(device: cl.Device) -> tuple[int, int] | None:
 
 
 def facts(device: cl.Device) -> Mapping[str, Any]:
-    """Fields of a profile; see :meth:`feinsum.devices.vendors.Vendor.facts`."""
+    """Fields of a profile; see :meth:`feinsum.devices.vendors.vendor.Vendor.facts`."""
     capability = compute_capability(device)
     if capability is None:
         return {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from feinsum.devices.vendors import FragmentLayout, MatrixUnit, UnitTile
+from feinsum.devices.vendors.units import FragmentLayout, MatrixUnit, UnitTile
 from feinsum.languages.tensor.emitting.context import Amount, Context, plus
 from feinsum.languages.tensor.emitting.layouts import Matrix
 from feinsum.languages.tensor.lowering.coopmatrix_units import HeldMatrix, padded, units_for

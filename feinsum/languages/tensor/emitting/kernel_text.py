@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import cgen
 
-from feinsum.devices.vendors import MatrixUnit, matrix_units
+from feinsum.devices.vendors.known_vendors import matrix_units
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.languages.source import Span
 from feinsum.languages.tensor.checking.uniformity import levels
 from feinsum.languages.tensor.emitting import (

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import lcm
 from typing import Final, NamedTuple
 
-from feinsum.devices.vendors import MatrixUnit, UnitTile, matrix_units
+from feinsum.devices.vendors.known_vendors import matrix_units
+from feinsum.devices.vendors.units import MatrixUnit, UnitTile
 from feinsum.languages.tensor.checking.uniformity import UNIFORM, VARYING
 from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorRegion, TensorValue
 from feinsum.languages.tensor.lowering.target import LEAST_ROWS, NUMBERS, Target

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from feinsum.devices.vendors import MatrixUnit
+from feinsum.devices.vendors.units import MatrixUnit
 from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
 from feinsum.languages.tensor.lowering.common import Lowering, accumulator
 from feinsum.languages.tensor.lowering.coopmatrix_units import fills, units_for

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from feinsum.devices import DeviceProfile
-from feinsum.devices.vendors import Shuffles, matrix_units, shuffles_of
+from feinsum.devices.vendors.known_vendors import matrix_units, shuffles_of
+from feinsum.devices.vendors.vendor import Shuffles
 from feinsum.errors import DeviceError
 from feinsum.languages.tensor.definitions import LINEAR_ALGEBRA
 from feinsum.languages.tensor.ir import TensorFunction, TensorOperation, TensorValue
