@@ -34,7 +34,7 @@ COMMANDS = {
     "cost-model": Entry("train the cost model, and measure how well it chooses", "cost_model"),
     "collect": Entry("times of configurations for the cost model: built first, timed together", "collect"),
     "selection": Entry(
-        "what candidate selection gains for patterns that the cost model has not seen", "cost_model", "heats"
+        "what candidate selection gains for patterns that the cost model has not seen", "cost_model", "selection"
     ),
     "samplers": Entry("how quickly each sampler finds fast configurations", "samplers"),
     "canonical": Entry("how long canonical forms take", "costs", "canonical"),

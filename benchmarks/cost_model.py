@@ -116,7 +116,7 @@ def quickest_of(ordered: Sequence[tuple[Row, float]], profile: DeviceProfile) ->
     return [min(row.time_s for row, _ in found[:most]) / best for most in range(1, CANDIDATES + 1)]
 
 
-def heats() -> None:
+def selection() -> None:
     """Train without each pattern, choose, and print a table for each device of ``benchmarks/landscapes``."""
     parser_of(__doc__).parse_args()
     evidence, found = read_landscapes(), {}
